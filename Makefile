@@ -8,7 +8,7 @@ KAFKA ?=
 AT_MOST ?= 20
 export KAFKA
 
-.PHONY: help demo test quick mutate deep lint bench image lock clean
+.PHONY: help try demo test quick mutate deep lint bench image lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-7s %s\n", $$1, $$2}'
@@ -21,13 +21,16 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+try: $(VENV)/ready ## a broker, two Kordons and clients at work: grow and shrink a topic and kill a proxy by hand (a minute)
+	@$(BIN)/python -m kordon.testing.try_it
+
 demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 8 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
 test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); has failed after 20 minutes (AT_MOST=)
 	$(BIN)/python -m kordon.testing.lanes --at-most $(AT_MOST) $(PYTEST_ARGS)
 
-quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or image (two minutes on two cores)
+quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or image (three minutes on two cores)
 	$(BIN)/python -m kordon.testing.lanes --quick $(PYTEST_ARGS)
 
 mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? (three minutes, no broker)

@@ -14,7 +14,7 @@ from statistics import median
 from kordon.codecs import apis
 from kordon.codecs.messages import request, response
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers.position_reports import PositionReports
+from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.ordering.position_records import MemberKey
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields
 
@@ -42,7 +42,7 @@ class Group:
 
     def __init__(self, members: int) -> None:
         self.members = [f"consumer-{number}-8f0e4a7c-4d1c-4e0a-9b62-2f8c1b7b{number:04}" for number in range(members)]
-        self._reports = PositionReports(ReportsInMemory())
+        self._reports = MemberReports(ReportsInMemory())
         self._position = 0
 
     async def beat(self, *, moved: bool) -> float:
@@ -50,14 +50,14 @@ class Group:
         self._position += moved
         requests = [self._request(number, member) for number, member in enumerate(self.members)]
         began = time.process_time()
-        decisions = [self._reports.decide(0, _REQUEST.parse(0, sent)) for sent in requests]
+        decisions = [self._reports.decide(_REQUEST.parse(0, sent)) for sent in requests]
         decided = time.process_time()
         for decision in decisions:
             answer(decision, self.members)
         answered = time.process_time()
         client = Client(1)
         for decision in decisions:
-            _RESPONSE.build(0, await self._reports.serve(0, decision.request, client))
+            _RESPONSE.build(0, await self._reports.serve(decision, client))
         return (time.process_time() - answered + decided - began) / len(self.members)
 
     def _request(self, number: int, member: str) -> bytes:

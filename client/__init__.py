@@ -1,9 +1,9 @@
 """The SDK: aiokafka's clients, speaking Kordon's dialect (KIP-253) where a Kordon answers, and plain Kafka elsewhere.
 
-docs/sdk.md tells how to use it, `examples/` shows it. `producer.py` is a way in, with `homes.py` as its pure core and
-`outbox.py` as what holds records; `consumer.py` is the other, with `moves.py` as its pure core and `keeper.py` as what
-performs. `dialect_client.py` has the connections that all clients stand on, `layouts.py` what Metadata tells of a
-managed topic. What is used of aiokafka beyond its documentation is listed in tests/client/test_aiokafka_parts.py.
+docs/sdk.md tells how to use it, and `examples/` shows it. `producer.py` is one way in: `homes.py` is its pure core,
+and `outbox.py` holds its records. `consumer.py` is the other: `moves.py` is its pure core, and `key_move_driver.py`
+performs what that asks for. Both stand on the connections of `dialect_client.py` and on what Metadata tells of managed
+topics (`layouts.py`). tests/client/test_aiokafka_parts.py lists what the SDK uses of aiokafka's inside.
 """
 
 from kordon.client.consumer import OrderedConsumer

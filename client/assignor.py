@@ -14,8 +14,9 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 
@@ -69,14 +70,9 @@ class OrderedAssignor(AbstractPartitionAssignor):
         self._layouts = layouts
 
     def assign(  # aiokafka's is a class method, and is called on what it was given
-        self, cluster: Any, members: Mapping[str, ConsumerProtocolMemberMetadata]
+        self, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
     ) -> dict[str, ConsumerProtocolMemberAssignment]:
-        """Shares out the partitions of all topics that somebody has subscribed to.
-
-        Args:
-            cluster: aiokafka's ClusterMetadata.
-            members: Their subscriptions, by member id.
-        """
+        """Shares out the partitions of all topics that somebody has subscribed to."""
         mine: dict[str, dict[str, list[int]]] = {member: {} for member in members}
         loads = (dict.fromkeys(members, 0), dict.fromkeys(members, 0))
         for topic in sorted({topic for each in members.values() for topic in each.subscription}):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from aiokafka.producer.message_accumulator import MessageBatch
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata, TopicPartition
 
@@ -32,8 +32,15 @@ class HeldRecord:
     value: bytes | None
     timestamp_ms: int
     headers: Sequence[Header]
-    future: asyncio.Future[Any]
+    future: asyncio.Future[RecordMetadata]
     """What `send` has given for it."""
+
+
+class _Appended(Protocol):
+    """What the builder says of a record that it has taken."""
+
+    @property
+    def offset(self) -> int: ...
 
 
 class OrderedBatch(MessageBatch):
@@ -47,10 +54,10 @@ class OrderedBatch(MessageBatch):
         opened: It was opened before it was sent, and cannot get a sequence any more: it is to be taken apart.
     """
 
-    def __init__(self, tp: TopicPartition, builder: Any, ttl: float, linger_seconds: float) -> None:
+    def __init__(self, tp: TopicPartition, builder: BatchBuilder, ttl: float, linger_seconds: float) -> None:
         super().__init__(tp, builder, ttl, linger_seconds)
         self._ctime: float
-        self._msg_futures: list[tuple[asyncio.Future[Any], Any]] = []
+        self._msg_futures: list[tuple[asyncio.Future[RecordMetadata], _Appended]] = []
         self.stamp = NO_STAMP
         self.question = False
         self.base_sequence = 0
@@ -60,9 +67,9 @@ class OrderedBatch(MessageBatch):
 
     def append_at(
         self, place: int, key: bytes | None, value: bytes | None, timestamp_ms: int | None, headers: Sequence[Header]
-    ) -> asyncio.Future[Any] | None:
+    ) -> asyncio.Future[RecordMetadata] | None:
         """Adds a record; returns the future of its metadata, None if the batch is full."""
-        future: asyncio.Future[Any] | None = self.append(key, value, timestamp_ms, headers=headers)
+        future: asyncio.Future[RecordMetadata] | None = self.append(key, value, timestamp_ms, headers=headers)
         if future is not None:
             self._places.append(place)
         return future
@@ -131,7 +138,7 @@ class OrderedBatch(MessageBatch):
         base_offset: int,
         timestamp: int | None = None,
         log_start_offset: int | None = None,
-        _record_metadata_class: Any = RecordMetadata,
+        _record_metadata_class: type[RecordMetadata] = RecordMetadata,
     ) -> None:
         """Resolves the futures of its records.
 
@@ -161,7 +168,7 @@ class OrderedBatch(MessageBatch):
     def _records(self) -> Iterable[Any]:
         return MemoryRecords(bytes(self.get_data_buffer())).next_batch() or ()
 
-    def _end_with(self, records: asyncio.Future[list[Any]]) -> None:
+    def _end_with(self, records: asyncio.Future[list[RecordMetadata | BaseException]]) -> None:
         if self.future.done():
             return
         outcomes = records.result()

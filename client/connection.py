@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
 import aiokafka.errors
@@ -12,6 +12,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from kordon.client.requests import UNSUPPORTED_VERSION, ApiVersionsRequest, WireRequest, metadata_request
 from kordon.codecs import dialect
+from kordon.codecs.bodies import MetadataResponse, MetadataResponseTopic
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -49,7 +50,8 @@ class DialectConnection(AIOKafkaConnection):
 
     async def _ask_metadata(self, topics: Iterable[str] | None) -> MetadataAnswer:
         request: WireRequest = metadata_request(topics)
-        return MetadataAnswer(await super().send(request))
+        answer: Any = await super().send(request)
+        return MetadataAnswer(answer)
 
     async def _do_version_lookup(self) -> None:
         answer = await self.send(ApiVersionsRequest())
@@ -71,14 +73,14 @@ class MetadataAnswer:
 
     API_VERSION: Final = _AS_AIOKAFKA_READS
 
-    def __init__(self, answer: Any) -> None:
-        self.topic_rows: list[Mapping[str, Any]] = answer.topics
-        self.controller_id: int = answer.controller_id
+    def __init__(self, answer: MetadataResponse) -> None:
+        self.topic_rows = answer.topics
+        self.controller_id = answer.controller_id
         self.brokers = [(row.node_id, row.host, row.port, row.rack) for row in answer.brokers]
         self.topics = [(row.error_code, row.name, row.is_internal, _partitions(row)) for row in answer.topics]
 
 
-def _partitions(topic: Any) -> list[tuple[Any, ...]]:
+def _partitions(topic: MetadataResponseTopic) -> list[tuple[int, int, int, list[int], list[int]]]:
     return [
         (row.error_code, row.partition_index, row.leader_id, row.replica_nodes, row.isr_nodes)
         for row in topic.partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from types import CoroutineType
-from typing import Any, Self, Unpack, cast
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, Unpack, cast
 
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.consumer import AIOKafkaConsumer
@@ -13,16 +13,21 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from kordon.client.assignor import OrderedAssignor
 from kordon.client.calls import Calls, MoveCounts
-from kordon.client.dialect_client import DialectClient
+from kordon.client.dialect_client import DialectClient, in_place_of
 from kordon.client.fetching import OrderedFetcher
 from kordon.client.group import OrderedCoordinator, OrderedReader, known_epochs
-from kordon.client.keeper import KeyMoveDriver
+from kordon.client.key_move_driver import KeyMoveDriver
 from kordon.client.listener import PartitionKeyRebalanceListener
 from kordon.client.options import ConsumerOptions
 from kordon.client.starting import start_or_stop
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
+
+if TYPE_CHECKING:
+    _T = TypeVar("_T")
+    _Record: TypeAlias = ConsumerRecord[Any, Any]
+    _Waiting: TypeAlias = CoroutineType[object, None, _T]
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +74,8 @@ class OrderedConsumer(AIOKafkaConsumer):
         super().__init__(**cast(Any, options))
         if key_callback_timeout_ms is None:
             key_callback_timeout_ms = self._session_timeout_ms // 3
-        self._client: DialectClient = _in_place_of(self._client)
-        self._keeper: KeyMoveDriver | None = None
+        self._client: DialectClient = in_place_of(self._client)
+        self._driver: KeyMoveDriver | None = None
         self._fetcher: OrderedFetcher | None = None
         self._calls = Calls(key_callback_timeout_ms / 1000)
         if topics:
@@ -83,7 +88,7 @@ class OrderedConsumer(AIOKafkaConsumer):
 
     def held(self) -> frozenset[TopicPartition]:
         """Returns the partitions that wait until others of the group have read or flushed what was before them."""
-        return self._keeper.held if self._keeper is not None else frozenset()
+        return self._driver.moves.held if self._driver is not None else frozenset()
 
     def subscribe(
         self,
@@ -136,7 +141,7 @@ class OrderedConsumer(AIOKafkaConsumer):
             )
             await super().start()
             return
-        self._keeper = KeyMoveDriver(
+        self._driver = KeyMoveDriver(
             self._client,
             self._subscription,
             calls=self._calls,
@@ -145,38 +150,38 @@ class OrderedConsumer(AIOKafkaConsumer):
             withhold=self._withhold,
         )
         await self._wait_topics()
-        self._fetcher = self._new_fetcher(self._keeper)
-        await self._join(self._keeper)
+        self._fetcher = self._new_fetcher(self._driver)
+        await self._join(self._driver)
 
     async def stop(self) -> None:
         """Flushes, commits, leaves the group, and closes all connections."""
         if self._closed:
             return
-        if self._keeper is not None:
-            await self._keeper.give_up(all_is_handled=True)
-            await self._keeper.close()
+        if self._driver is not None:
+            await self._driver.give_up(all_is_handled=True)
+            await self._driver.close()
         await super().stop()
 
-    async def commit(self, offsets: Mapping[TopicPartition, Any] | None = None) -> None:
+    async def commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]] | None = None) -> None:
         """Commits, as AIOKafkaConsumer does; what was delivered counts as handled."""
-        if self._keeper is not None:
-            self._keeper.came_back()
+        if self._driver is not None:
+            self._driver.came_back()
         await super().commit(offsets)
 
-    def getone(self, *partitions: TopicPartition) -> CoroutineType[Any, Any, ConsumerRecord[Any, Any]]:
+    def getone(self, *partitions: TopicPartition) -> _Waiting[_Record]:
         """Returns the next record; what was delivered before counts as handled."""
-        if self._keeper is not None and self._keeper.wants_to_know:
-            self._keeper.came_back()
-        waiting: CoroutineType[Any, Any, ConsumerRecord[Any, Any]] = super().getone(*partitions)
+        if self._driver is not None and self._driver.application.wants_to_know:
+            self._driver.came_back()
+        waiting: _Waiting[_Record] = super().getone(*partitions)
         return waiting
 
     def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> CoroutineType[Any, Any, dict[TopicPartition, list[ConsumerRecord[Any, Any]]]]:
+    ) -> _Waiting[dict[TopicPartition, list[_Record]]]:
         """Returns the next records; what was delivered before counts as handled."""
-        if self._keeper is not None and self._keeper.wants_to_know:
-            self._keeper.came_back()
-        waiting: CoroutineType[Any, Any, dict[TopicPartition, list[ConsumerRecord[Any, Any]]]] = super().getmany(
+        if self._driver is not None and self._driver.application.wants_to_know:
+            self._driver.came_back()
+        waiting: _Waiting[dict[TopicPartition, list[_Record]]] = super().getmany(
             *partitions, timeout_ms=timeout_ms, max_records=max_records
         )
         return waiting
@@ -189,11 +194,11 @@ class OrderedConsumer(AIOKafkaConsumer):
         if self._fetcher is not None:
             self._fetcher.withhold(partitions)
 
-    def _new_fetcher(self, keeper: KeyMoveDriver) -> OrderedFetcher:
+    def _new_fetcher(self, driver: KeyMoveDriver) -> OrderedFetcher:
         return OrderedFetcher(
             self._client,
             self._subscription,
-            keeper=keeper,
+            driver=driver,
             known_to_group=self._known_to_group if self._group_id is not None else None,
             key_deserializer=self._key_deserializer,
             value_deserializer=self._value_deserializer,
@@ -212,29 +217,29 @@ class OrderedConsumer(AIOKafkaConsumer):
     async def _known_to_group(self, topic: str) -> bool:
         return isinstance(self._coordinator, OrderedCoordinator) and await self._coordinator.knows(topic)
 
-    async def _join(self, keeper: KeyMoveDriver) -> None:
+    async def _join(self, driver: KeyMoveDriver) -> None:
         """Does what the parent's `start` does with its own coordinators."""
         subscription: Any = self._subscription  # None in it is not in its types
         if self._group_id is None:
             self._coordinator = OrderedReader(
-                self._client, subscription, keeper=keeper, exclude_internal_topics=self._exclude_internal_topics
+                self._client, subscription, driver=driver, exclude_internal_topics=self._exclude_internal_topics
             )
             if subscription.subscription is not None and subscription.partitions_auto_assigned():
                 await self._client.force_metadata_update()
                 self._coordinator.assign_all_partitions(check_unknown=True)
         else:
-            self._coordinator = self._new_coordinator(keeper)
+            self._coordinator = self._new_coordinator(driver)
             if subscription.subscription is not None and subscription.partitions_auto_assigned():
                 await subscription.wait_for_assignment()
             elif subscription.subscription is not None:
                 self._coordinator.start_commit_offsets_refresh_task(subscription.subscription.assignment)
         self._take_own()
 
-    def _new_coordinator(self, keeper: KeyMoveDriver) -> OrderedCoordinator:
+    def _new_coordinator(self, driver: KeyMoveDriver) -> OrderedCoordinator:
         return OrderedCoordinator(
             self._client,
             self._subscription,
-            keeper=keeper,
+            driver=driver,
             group_id=self._group_id,
             group_instance_id=self._group_instance_id,
             heartbeat_interval_ms=self._heartbeat_interval_ms,
@@ -251,10 +256,10 @@ class OrderedConsumer(AIOKafkaConsumer):
     def _take_own(self) -> None:
         """Takes partitions that the application has assigned itself."""
         subscription: Any = self._subscription.subscription
-        if self._keeper is None or subscription is None or self._subscription.partitions_auto_assigned():
+        if self._driver is None or subscription is None or self._subscription.partitions_auto_assigned():
             return
         assignment = subscription.assignment
-        self._keeper.take(assignment, None, known_epochs(self._client.layouts, assignment.tps))
+        self._driver.take(assignment, None, known_epochs(self._client.layouts, assignment.tps))
 
 
 def _check(topics: Collection[str], key_listener: object, key_callback_timeout_ms: object) -> None:
@@ -271,23 +276,3 @@ def _check(topics: Collection[str], key_listener: object, key_callback_timeout_m
 def _check_listener(key_listener: object) -> None:
     if key_listener is not None and not isinstance(key_listener, PartitionKeyRebalanceListener):
         raise TypeError(f"key_listener should be an instance of PartitionKeyRebalanceListener, not {key_listener!r}")
-
-
-def _in_place_of(client: Any) -> DialectClient:
-    """Makes a client that speaks the dialect with the options of one that does not, which was not started."""
-    return DialectClient(
-        bootstrap_servers=client._bootstrap_servers,
-        client_id=client._client_id,
-        metadata_max_age_ms=client._metadata_max_age_ms,
-        request_timeout_ms=client._request_timeout_ms,
-        retry_backoff_ms=round(client._retry_backoff * 1000),
-        ssl_context=client._ssl_context,
-        security_protocol=client._security_protocol,
-        connections_max_idle_ms=client._connections_max_idle_ms,
-        sasl_mechanism=client._sasl_mechanism,
-        sasl_plain_username=client._sasl_plain_username,
-        sasl_plain_password=client._sasl_plain_password,
-        sasl_kerberos_service_name=client._sasl_kerberos_service_name,
-        sasl_kerberos_domain_name=client._sasl_kerberos_domain_name,
-        sasl_oauth_token_provider=client._sasl_oauth_token_provider,
-    )

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.cluster import ClusterMetadata
+from aiokafka.conn import CloseReason
 from aiokafka.errors import KafkaConnectionError, KafkaError, StaleMetadata
+from aiokafka.protocol.api import Response
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
@@ -38,7 +41,7 @@ class DialectCluster(ClusterMetadata):
         self.layouts = Layouts()
         self.ordered: bool | None = None
 
-    def update_metadata(self, metadata: Any) -> None:
+    def update_metadata(self, metadata: MetadataAnswer | Response) -> None:
         """Takes an answer to Metadata in; layouts first, so that listeners find them."""
         self.ordered = isinstance(metadata, MetadataAnswer)
         if isinstance(metadata, MetadataAnswer):
@@ -69,8 +72,8 @@ class DialectClient(AIOKafkaClient):
 
     def __init__(self, *, metadata_max_age_ms: int = 300_000, **options: Any) -> None:
         super().__init__(metadata_max_age_ms=metadata_max_age_ms, **options)
-        self._sync_task: asyncio.Task[Any] | None = None
-        self._sockets: set[asyncio.Future[Any]] = set()
+        self._sync_task: asyncio.Task[None] | None = None
+        self._sockets: set[asyncio.Future[None]] = set()
         """Done when a connection's socket is closed."""
         self.cluster: DialectCluster = DialectCluster(metadata_max_age_ms=metadata_max_age_ms)
 
@@ -98,7 +101,7 @@ class DialectClient(AIOKafkaClient):
         if self._sockets:
             await asyncio.wait(self._sockets, timeout=_CLOSE_SECONDS)
 
-    async def _metadata_update(self, cluster_metadata: Any, topics: Any) -> bool:
+    async def _metadata_update(self, cluster_metadata: ClusterMetadata, topics: Iterable[str]) -> bool:
         """Asks the known nodes; if none answers, the bootstrap servers, as Java's clients do since KIP-899.
 
         A Kordon has its own addresses for all nodes, so when it dies, another one is known by bootstrap only.
@@ -111,7 +114,7 @@ class DialectClient(AIOKafkaClient):
             return False  # each was logged
         return True
 
-    async def _ask_bootstrap_servers(self, cluster: Any, topics: list[str] | None) -> None:
+    async def _ask_bootstrap_servers(self, cluster: ClusterMetadata, topics: list[str] | None) -> None:
         """Asks one after the other until one answers.
 
         Raises:
@@ -130,7 +133,7 @@ class DialectClient(AIOKafkaClient):
                 return
         raise KafkaConnectionError(f"No bootstrap server answers: {'; '.join(troubles) or 'none is given'}") from cause
 
-    async def _bootstrap_from(self, host: str, port: int, cluster: Any, topics: list[str] | None) -> None:
+    async def _bootstrap_from(self, host: str, port: int, cluster: ClusterMetadata, topics: list[str] | None) -> None:
         connection: DialectConnection | None = None
         try:
             connection = await self._connect(host, port)
@@ -173,7 +176,9 @@ class DialectClient(AIOKafkaClient):
             self._conns[node_id, group] = connection
             return connection
 
-    async def _connect(self, host: str, port: int, **options: Any) -> DialectConnection:
+    async def _connect(
+        self, host: str, port: int, *, on_close: Callable[[DialectConnection, CloseReason], None] | None = None
+    ) -> DialectConnection:
         connection = DialectConnection(
             host,
             port,
@@ -188,12 +193,12 @@ class DialectClient(AIOKafkaClient):
             sasl_kerberos_service_name=self._sasl_kerberos_service_name,
             sasl_kerberos_domain_name=self._sasl_kerberos_domain_name,
             sasl_oauth_token_provider=self._sasl_oauth_token_provider,
-            **options,
+            on_close=on_close,
         )
         try:
             await connection.connect()
         finally:
-            closed: asyncio.Future[Any] | None = connection._closed_fut
+            closed: asyncio.Future[None] | None = connection._closed_fut
             if closed is not None and connection._protocol is not None:  # there is a socket
                 self._sockets.add(closed)
                 closed.add_done_callback(self._sockets.discard)
@@ -202,3 +207,23 @@ class DialectClient(AIOKafkaClient):
             connection.close()
             raise KafkaConnectionError(f"{host}:{port} does not speak {dialect.ORDERED}, as those asked before did")
         return connection
+
+
+def in_place_of(client: AIOKafkaClient) -> DialectClient:
+    """Makes a client that speaks the dialect with the options of one that does not, which was not started."""
+    return DialectClient(
+        bootstrap_servers=client._bootstrap_servers,
+        client_id=client._client_id,
+        metadata_max_age_ms=client._metadata_max_age_ms,
+        request_timeout_ms=client._request_timeout_ms,
+        retry_backoff_ms=round(client._retry_backoff * 1000),
+        ssl_context=client._ssl_context,
+        security_protocol=client._security_protocol,
+        connections_max_idle_ms=client._connections_max_idle_ms,
+        sasl_mechanism=client._sasl_mechanism,
+        sasl_plain_username=client._sasl_plain_username,
+        sasl_plain_password=client._sasl_plain_password,
+        sasl_kerberos_service_name=client._sasl_kerberos_service_name,
+        sasl_kerberos_domain_name=client._sasl_kerberos_domain_name,
+        sasl_oauth_token_provider=client._sasl_oauth_token_provider,
+    )

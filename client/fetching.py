@@ -18,10 +18,11 @@ from aiokafka.structs import TopicPartition
 
 from kordon.client.dialect_client import DialectClient
 from kordon.client.errors import InvalidPartitionMetadataError
-from kordon.client.keeper import KeyMoveDriver
+from kordon.client.key_move_driver import KeyMoveDriver
 from kordon.client.layouts import Layouts
 from kordon.client.requests import Decoder, PreparedRequest
-from kordon.codecs.messages import response
+from kordon.codecs.bodies import FetchResponse, FetchResponsePartition, FetchResponseTopic
+from kordon.codecs.messages import fetch
 from kordon.proxy.ordering.epochs import split_epoch
 
 # pyright: reportPrivateUsage=false
@@ -43,16 +44,18 @@ KnownToGroup: TypeAlias = Callable[[str], Awaitable[bool]]
 """Says whether a group has a commit on any partition of a topic."""
 
 
+_Row: TypeAlias = tuple[int, int, int, int, int, list[tuple[int, int]], int, bytes]
+"""What aiokafka reads of a partition in version 11 of the answer."""
+
+
 class OrderedFetchRequest(FetchRequest):
     """A Fetch that says by which layout the partitions were chosen, and who asks.
 
     Args:
-        asked: What aiokafka would ask.
-        layouts: Of the managed topics.
-        keeper: Knows the member, the positions of a reader without group, and the segments.
+        driver: Knows the member, the positions of a reader without group, and the segments.
     """
 
-    def __init__(self, asked: FetchRequest, layouts: Layouts, keeper: KeyMoveDriver) -> None:
+    def __init__(self, asked: FetchRequest, layouts: Layouts, driver: KeyMoveDriver) -> None:
         super().__init__(
             asked._max_wait_ms,
             asked._min_bytes,
@@ -64,7 +67,7 @@ class OrderedFetchRequest(FetchRequest):
         self.shows_newer_layout = False
         """Whether the answer has shown that there is one."""
         self._layouts = layouts
-        self._keeper = keeper
+        self._driver = driver
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """Chooses the version; where tagged fields do not fit in it is aiokafka's own request."""
@@ -73,13 +76,13 @@ class OrderedFetchRequest(FetchRequest):
             return super().prepare(dict(versions))
         return _Prepared(FETCH, _VERSION, self._body(), self)
 
-    def taken(self, answer: Any) -> FetchAnswer:
+    def taken(self, answer: FetchResponse) -> OrderedFetchAnswer:
         """Reads the answer into aiokafka's shape; rows that newer metadata may mend are left out."""
-        return FetchAnswer([(topic.topic, list(self._rows(topic))) for topic in answer.responses])
+        return OrderedFetchAnswer([(topic.topic, list(self._rows(topic))) for topic in answer.responses])
 
-    def _body(self) -> dict[str, Any]:
-        member = self._keeper.member
-        body: dict[str, Any] = {
+    def _body(self) -> dict[str, object]:
+        member = self._driver.member
+        body: dict[str, object] = {
             "max_wait_ms": self._max_wait_ms,
             "min_bytes": self._min_bytes,
             "max_bytes": self._max_bytes,
@@ -95,17 +98,17 @@ class OrderedFetchRequest(FetchRequest):
             }
         return body
 
-    def _topic(self, topic: str, partitions: list[tuple[int, int, int]]) -> dict[str, Any]:
+    def _topic(self, topic: str, partitions: list[tuple[int, int, int]]) -> dict[str, object]:
         rows = [{"partition": q, "fetch_offset": at, "partition_max_bytes": most} for q, at, most in partitions]
         layout = self._layouts.get(topic)
         if layout is None:
             return {"topic": topic, "partitions": rows}
-        told = self._keeper.told if self._keeper.member is None else {}
+        told = self._driver.moves.told if self._driver.member is None else {}
         positions = [{"partition": tp.partition, "position": at} for tp, at in told.items() if tp.topic == topic]
         count = layout.undeleted_partition_count
         return {"topic": topic, "partitions": rows, "undeleted_partition_count": count, "positions": positions}
 
-    def _rows(self, topic: Any) -> Iterator[tuple[Any, ...]]:
+    def _rows(self, topic: FetchResponseTopic) -> Iterator[_Row]:
         for row in topic.partitions:
             if self._does_not_fit(TopicPartition(topic.topic, row.partition_index), row):
                 self.shows_newer_layout = True
@@ -122,14 +125,15 @@ class OrderedFetchRequest(FetchRequest):
                 bytes(row.records or b""),
             )
 
-    def _does_not_fit(self, tp: TopicPartition, row: Any) -> bool:
+    def _does_not_fit(self, tp: TopicPartition, row: FetchResponsePartition) -> bool:
+        records = row.records or b""
         if row.error_code in _ASK_METADATA:
             return True
-        if self._layouts.get(tp.topic) is None or len(row.records or b"") < _LEADER_EPOCH.size:
+        if self._layouts.get(tp.topic) is None or len(records) < _LEADER_EPOCH.size:
             return False
         # an answer never holds two segments of a partition, so its first batch tells of all
-        (leader_epoch,) = _LEADER_EPOCH.unpack_from(row.records)
-        return self._keeper.segments.is_newer(tp, self._offset(tp), split_epoch(leader_epoch)[0])
+        (leader_epoch,) = _LEADER_EPOCH.unpack_from(records)
+        return self._driver.known.segments.is_newer(tp, self._offset(tp), split_epoch(leader_epoch)[0])
 
     def _offset(self, tp: TopicPartition) -> int:
         asked = next(partitions for topic, partitions in self._topics if topic == tp.topic)
@@ -143,10 +147,10 @@ class _Prepared(PreparedRequest):
 
     @property
     def RESPONSE_TYPE(self) -> Decoder:  # noqa: N802  aiokafka's name
-        return Decoder(lambda body: self.asked.taken(response(FETCH).parse(_VERSION, body)))
+        return Decoder(lambda body: self.asked.taken(fetch.RESPONSE.parse(_VERSION, body)))
 
 
-class FetchAnswer:
+class OrderedFetchAnswer:
     """An answer to Fetch as aiokafka's Fetcher reads it.
 
     Attributes:
@@ -155,7 +159,7 @@ class FetchAnswer:
 
     API_VERSION: Final = 11
 
-    def __init__(self, topics: list[tuple[str, list[tuple[Any, ...]]]]) -> None:
+    def __init__(self, topics: list[tuple[str, list[_Row]]]) -> None:
         self.topics = topics
 
 
@@ -171,11 +175,7 @@ class OrderedFetcher(Fetcher):
     """Fetcher that leaves out what is held.
 
     Args:
-        client: The consumer's DialectClient.
-        subscriptions: The consumer's.
-        keeper: Says what is held.
         known_to_group: Whether a group has commits of a topic.
-        options: The parent's.
     """
 
     def __init__(
@@ -183,11 +183,11 @@ class OrderedFetcher(Fetcher):
         client: DialectClient,
         subscriptions: SubscriptionState,
         *,
-        keeper: KeyMoveDriver,
+        driver: KeyMoveDriver,
         known_to_group: KnownToGroup | None,
         **options: Any,
     ) -> None:
-        self._keeper = keeper
+        self._driver = driver
         self._known_to_group = known_to_group
         super().__init__(client, subscriptions, **options)
 
@@ -201,13 +201,13 @@ class OrderedFetcher(Fetcher):
             self._records.pop(tp, None)
 
     def seek_to(self, tp: TopicPartition, offset: int) -> None:
-        """Goes to an offset; the keeper has seen where the member stood before."""
-        self._keeper.goes_elsewhere()
+        """Goes to an offset; the driver has seen where the member stood before."""
+        self._driver.goes_elsewhere()
         super().seek_to(tp, offset)
 
     def request_offset_reset(self, tps: Collection[TopicPartition], strategy: int) -> asyncio.Future[list[Any]]:
         """Goes to a beginning or an end, likewise; returns what is done when the offsets are known."""
-        self._keeper.goes_elsewhere()
+        self._driver.goes_elsewhere()
         waiting: asyncio.Future[list[Any]] = super().request_offset_reset(tps, strategy)
         return waiting
 
@@ -218,12 +218,12 @@ class OrderedFetcher(Fetcher):
 
     def _is_admitted(self, assignment: Assignment, tp: TopicPartition) -> bool:
         state = assignment.state_value(tp)
-        return not state.has_valid_position or self._keeper.admits(assignment, tp, state.position)
+        return not state.has_valid_position or self._driver.admits(assignment, tp, state.position)
 
     def _ordered(self, request: FetchRequest) -> FetchRequest:
         if all(self._client.layouts.get(topic) is None for topic, _ in request.topics):
             return request
-        return OrderedFetchRequest(request, self._client.layouts, self._keeper)
+        return OrderedFetchRequest(request, self._client.layouts, self._driver)
 
     async def _proc_fetch_request(self, assignment: Assignment, node_id: int, request: FetchRequest) -> bool:
         needs_wakeup: bool = await super()._proc_fetch_request(assignment, node_id, request)
@@ -231,7 +231,7 @@ class OrderedFetcher(Fetcher):
             asked = {TopicPartition(topic, q) for topic, rows in request.topics for q, *_ in rows}
             self.withhold(tp for tp in asked & assignment.tps if not self._is_admitted(assignment, tp))
         if isinstance(request, OrderedFetchRequest) and request.shows_newer_layout:
-            self._keeper.is_out_of_date()
+            self._driver.is_out_of_date()
             with contextlib.suppress(asyncio.CancelledError):  # as the parent does: whoever ends this awaits it
                 await asyncio.sleep(self._retry_backoff)
         return needs_wakeup
@@ -245,23 +245,23 @@ class OrderedFetcher(Fetcher):
             _log.warning("Where %s begin is not known yet: %r", tps, error)
             return False
         needs_wakeup: bool = await super()._update_fetch_positions(assignment, node_id, tps)
-        self._keeper.look()
+        self._driver.look()
         return needs_wakeup
 
     async def _settle_beginnings(self, assignment: Assignment, tps: list[TopicPartition]) -> None:
-        if not await self._keeper.segments.refresh({tp.topic for tp in tps}):
+        if not await self._driver.known.segments.refresh({tp.topic for tp in tps}):
             await asyncio.sleep(self._retry_backoff)
             raise StaleMetadata("segments")
         for tp in tps:
             await self._begin_at_birth(assignment, tp)
 
     async def _begin_at_birth(self, assignment: Assignment, tp: TopicPartition) -> None:
-        """Has a group that reads a topic already read a partition that was added to it from its start (KIP-1327)."""
+        """Lets a group that has read a topic read a partition that is added to it from its start (KIP-1327)."""
         state = assignment.state_value(tp)
         is_new = not state.has_valid_position and not state.awaiting_reset
         if not is_new or self._default_reset_strategy != OffsetResetStrategy.LATEST or self._known_to_group is None:
             return
-        known = self._keeper.segments.get(tp.topic)
+        known = self._driver.known.segments.get(tp.topic)
         birth = known.birth(tp.partition) if known is not None else None
         if birth is None:
             return

@@ -6,14 +6,16 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.consumer.group_coordinator import BaseCoordinator, GroupCoordinator, NoGroupCoordinator
-from aiokafka.consumer.subscription_state import Assignment
+from aiokafka.consumer.subscription_state import Assignment, Subscription, SubscriptionState
 from aiokafka.coordinator.protocol import ConsumerProtocol
 from aiokafka.errors import InconsistentGroupProtocolError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from kordon.client.assignor import OrderedAssignor, told_epochs
-from kordon.client.keeper import KeyMoveDriver
+from kordon.client.dialect_client import DialectClient
+from kordon.client.key_move_driver import KeyMoveDriver
 from kordon.client.layouts import Layouts
 
 # pyright: reportPrivateUsage=false
@@ -26,11 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class MixedGroupError(InconsistentGroupProtocolError):
-    """The group has members of the other kind: in one group there are either OrderedConsumers or others.
-
-    Args:
-        group_id: Of the group.
-    """
+    """The group has members of the other kind: in one group there are either OrderedConsumers or others."""
 
     def __init__(self, group_id: str = "") -> None:
         super().__init__(group_id)
@@ -44,27 +42,22 @@ class MixedGroupError(InconsistentGroupProtocolError):
 
 
 class _KeptCoordinator(BaseCoordinator):
-    """What both coordinators do: their keeper looks when metadata has come."""
+    """What both coordinators do: their driver looks when metadata has come."""
 
-    def __init__(self, client: Any, subscription: Any, *, keeper: KeyMoveDriver, **options: Any) -> None:
-        self._keeper = keeper
-        self._layouts: Layouts = client.layouts
+    def __init__(
+        self, client: DialectClient, subscription: SubscriptionState, *, driver: KeyMoveDriver, **options: Any
+    ) -> None:
+        self._driver = driver
+        self._layouts = client.layouts
         super().__init__(client, subscription, **options)
 
-    def _handle_metadata_update(self, cluster: Any) -> None:
+    def _handle_metadata_update(self, cluster: ClusterMetadata) -> None:
         super()._handle_metadata_update(cluster)
-        self._keeper.look()
+        self._driver.look()
 
 
 class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
-    """GroupCoordinator that shares out managed topics anew under each layout, and has state flushed before.
-
-    Args:
-        client: The consumer's DialectClient.
-        subscription: The consumer's.
-        keeper: Is told of assignments.
-        options: The parent's.
-    """
+    """GroupCoordinator that shares out managed topics anew under each layout, and has state flushed before."""
 
     async def knows(self, topic: str) -> bool:
         """Whether the group has a commit on any partition of a topic."""
@@ -75,7 +68,7 @@ class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
         counts: Mapping[str, int] = super()._get_metadata_snapshot()
         return {topic: (count, _epoch(self._layouts, topic)) for topic, count in counts.items()}
 
-    async def _do_rejoin_group(self, subscription: Any) -> bool:
+    async def _do_rejoin_group(self, subscription: Subscription) -> bool:
         try:
             joined: bool = await super()._do_rejoin_group(subscription)
         except InconsistentGroupProtocolError as error:
@@ -84,11 +77,11 @@ class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
 
     async def _on_join_prepare(self, previous_assignment: Assignment | None) -> None:
         self._subscription.begin_reassignment()
-        await self._keeper.give_up()
+        await self._driver.give_up()
         await super()._on_join_prepare(previous_assignment)
-        self._keeper.gone()
+        self._driver.gone()
 
-    async def _perform_assignment(self, response: Any) -> Any:
+    async def _perform_assignment(self, response: Any) -> bytes | None:
         """Shares out by a layout that is at least as new as what any member knows."""
         known = [
             told_epochs(ConsumerProtocol.METADATA.decode(metadata).user_data or b"")
@@ -98,7 +91,8 @@ class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
             if all(_epoch(self._layouts, topic) >= epoch for each in known for topic, epoch in each.items()):
                 break
             await self._client.force_metadata_update()
-        return await super()._perform_assignment(response)
+        assignment: bytes | None = await super()._perform_assignment(response)
+        return assignment
 
     async def _on_join_complete(
         self, generation: int, member_id: str, protocol: str, member_assignment_bytes: bytes
@@ -107,7 +101,7 @@ class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
         await super()._on_join_complete(generation, member_id, protocol, member_assignment_bytes)
         assignment = self._subscription.subscription.assignment
         if assignment is not None and protocol == OrderedAssignor.name:
-            self._keeper.take(assignment, self, told_epochs(told.user_data or b""))
+            self._driver.take(assignment, self, told_epochs(told.user_data or b""))
 
     async def _maybe_do_last_autocommit(self, assignment: Assignment) -> None:
         """Leaves out what the application failed to flush: whoever gets it next reads it once more."""
@@ -115,19 +109,12 @@ class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
             await self.commit_offsets(assignment, self._flushed(assignment.all_consumed_offsets()))
 
     def _flushed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
-        unflushed = self._keeper.unflushed
+        unflushed = self._driver.moves.unflushed
         return {tp: offset for tp, offset in offsets.items() if tp not in unflushed}
 
 
 class OrderedReader(_KeptCoordinator, NoGroupCoordinator):
-    """NoGroupCoordinator of one that reads alone: it goes on where it stands when partitions come or go.
-
-    Args:
-        client: The consumer's DialectClient.
-        subscription: The consumer's.
-        keeper: Is told of assignments.
-        options: The parent's.
-    """
+    """NoGroupCoordinator of one that reads alone: it goes on where it stands when partitions come or go."""
 
     def assign_all_partitions(self, check_unknown: bool = False) -> None:
         """Takes all partitions of the topics that were subscribed to."""
@@ -138,7 +125,7 @@ class OrderedReader(_KeptCoordinator, NoGroupCoordinator):
             return
         if before is not None:
             _carry_over(before, after)
-        self._keeper.take(after, None, known_epochs(self._layouts, after.tps))
+        self._driver.take(after, None, known_epochs(self._layouts, after.tps))
 
 
 def known_epochs(layouts: Layouts, partitions: Iterable[TopicPartition]) -> dict[str, int]:

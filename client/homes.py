@@ -29,7 +29,7 @@ from kordon.client.layouts import TopicLayout
 
 
 class Stamp(NamedTuple):
-    """By which layout a batch goes out: what a Produce request says of it."""
+    """The layout by which a batch goes out, as a Produce request names it."""
 
     undeleted_partition_count: int = -1
     layout_epoch: int = -1
@@ -71,7 +71,6 @@ class Homes:
         """Takes in a newer layout.
 
         Args:
-            layout: The newer one.
             unanswered: By partition from which something was sent that is not answered: the places of that, and of
                 what is queued behind it.
         """
@@ -96,8 +95,6 @@ class Homes:
         """Says how a batch goes out.
 
         Args:
-            partition: Its own.
-            places: Of its records.
             stamp: With which it went out before; the newest when it was taken to be sent, if it never did.
         """
         if self.fits(partition, places):

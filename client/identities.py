@@ -32,7 +32,7 @@ class Identities:
     def __init__(self, manager: TransactionManager) -> None:
         self._manager = manager
         self._begun: dict[TopicPartition, int] = defaultdict(int)
-        """By partition, how many epochs have begun since the first one."""
+        """The number of epochs that have begun since the first one, by partition."""
 
     @property
     def are_missing(self) -> bool:

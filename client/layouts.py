@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
+from kordon.codecs.bodies import MetadataResponseTopic
 from kordon.proxy.ordering.hashing import homes, parent
 
 _NO_ID: Final = UUID(int=0)
@@ -59,20 +60,20 @@ class Layouts:
 
     _layouts: dict[str, TopicLayout] = field(default_factory=dict[str, TopicLayout])
     _denied: dict[str, int] = field(default_factory=dict[str, int])
-    """By topic: how many answers in a row did not know its layout."""
+    """The number of answers in a row that did not know a topic's layout."""
 
     def get(self, topic: str) -> TopicLayout | None:
         """Returns the layout of a topic; None if it is not managed, or not known."""
         return self._layouts.get(topic)
 
-    def update(self, topics: Iterable[Mapping[str, Any]]) -> None:
+    def update(self, topics: Iterable[MetadataResponseTopic]) -> None:
         """Takes in the topics of a MetadataResponse: those without error, managed or not.
 
         A proxy that is behind the others does not take back what was known.
         """
         for row in topics:
-            if row["error_code"] == 0:
-                self._take(row["name"], row.get("topic_id", _NO_ID), _layout_of(row))
+            if row.error_code == 0 and row.name is not None:
+                self._take(row.name, row.get("topic_id", _NO_ID), _layout_of(row, row.name))
 
     def forget_all(self) -> None:
         """What answers now knows no layouts, so no topic is managed."""
@@ -100,16 +101,16 @@ class Layouts:
             self._denied.pop(topic, None)
 
 
-def _layout_of(row: Mapping[str, Any]) -> TopicLayout | None:
+def _layout_of(row: MetadataResponseTopic, name: str) -> TopicLayout | None:
     """Returns the layout in a topic's row of a MetadataResponse; None if the topic is not managed."""
-    if row["undeleted_partition_count"] < 0:
+    if row.undeleted_partition_count < 0:
         return None
     return TopicLayout(
-        topic=row["name"],
+        topic=name,
         topic_id=row.get("topic_id", _NO_ID),
-        initial_partition_count=row["initial_partition_count"],
-        undeleted_partition_count=row["undeleted_partition_count"],
-        virtual_partition_count=row["virtual_partition_count"],
-        layout_epoch=row["layout_epoch"],
-        enable_ordered_delivery=row["enable_ordered_delivery"],
+        initial_partition_count=row.initial_partition_count,
+        undeleted_partition_count=row.undeleted_partition_count,
+        virtual_partition_count=row.virtual_partition_count,
+        layout_epoch=row.layout_epoch,
+        enable_ordered_delivery=row.enable_ordered_delivery,
     )

@@ -36,7 +36,4 @@ class PartitionKeyRebalanceListener(ABC):
 
         Whoever had them has returned from `on_partition_key_maybe_revoked`. No record that has such a key is delivered
         before this has returned without an error. What is loaded may be there already.
-
-        Args:
-            assigned: The partitions.
         """

@@ -1,4 +1,4 @@
-"""The keeper of keys' moves: what may be read now, what the group is told, and when the application is called.
+"""How keys move: what may be read now, what the group is told, and when the application is called.
 
 A key moves where a partition's segment ends and another begins. KIP-253 promises that whoever had the key
 has returned from `on_partition_key_maybe_revoked` before the one who has it next is called in
@@ -12,14 +12,13 @@ and a segment that got keys from elsewhere is
     held ─────────────────────────────> loading ──────────────────────> open, up to its end
         (evidence: predecessors done)           (assigned returned)
 
-Events in, commands out: no I/O and no clock here. One call of the application and one report are under way at a time.
-Reports are thereby in order, and what may have been told (the answer was lost) counts as told until a later one is
-answered.
+Events in, commands out: no I/O and no clock here. One call of the application and one report are under way at a time
+(`position_reports.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from aiokafka.structs import TopicPartition
@@ -36,15 +35,14 @@ from kordon.client.moves_events import (
     Leaving,
     Left,
     ReportFailed,
-    ReportRow,
     Resume,
-    SendReport,
     Stood,
     Ticked,
     TopicGate,
     Withhold,
 )
 from kordon.client.owned import NOWHERE, Owned
+from kordon.client.position_reports import PositionReports
 
 _FOR_EVER: Final = 2**63 - 1
 
@@ -59,19 +57,11 @@ class KeyMoves:
 
     def __init__(self, heartbeat_seconds: float, hurry_seconds: float = 0.2) -> None:
         self._heartbeat = heartbeat_seconds
-        self._hurry = hurry_seconds
         self._topics: dict[str, TopicGate] = {}
         self._owned: dict[TopicPartition, Owned] = {}
         self._call: CallMaybeRevoked | CallAssigned | None = None
-        self._report: SendReport | None = None
-        self._said: tuple[ReportRow, ...] | None = None
-        """By the last report; None where nobody knows whether it arrived."""
-        self._sequence = 0
-        self._is_first_report = True
-        self._reported_at = 0.0
+        self._reports = PositionReports(heartbeat_seconds, hurry_seconds)
         self._seen_at = 0.0
-        self._report_after = 0.0
-        """Not before this time: what failed is not tried again at once."""
         self._is_leaving = False
         self._is_to_look = True
         """Whether anything has changed since the last look that opens or holds partitions: most of what happens, as a
@@ -106,12 +96,7 @@ class KeyMoves:
 
     def next_tick(self) -> float | None:
         """Returns when `Ticked` is due; None: nothing here depends on time."""
-        if not self._owned:
-            return None
-        if self._report is not None:
-            return self._seen_at + self._heartbeat
-        due = self._reported_at + (self._hurry if self._is_hurried or self._has_news else self._heartbeat)
-        return max(due, self._report_after)
+        return self._reports.due_at(self._owned.values(), self._seen_at) if self._owned else None
 
     @property
     def unflushed(self) -> frozenset[TopicPartition]:
@@ -136,17 +121,14 @@ class KeyMoves:
             case Ticked():
                 return
             case ReportFailed():
-                self._report = self._said = None
-                self._report_after = event.now + self._hurry
+                self._reports.failed(event.now)
                 return
             case Assigned():
                 self._assigned(event)
             case Answered():
                 self._answered(event)
-            case CallReturned():
-                self._call_returned()
-            case CallFailed():
-                self._call_failed(event.now)
+            case CallReturned() | CallFailed():
+                self._call_ended(event)
             case Leaving() | Left():
                 self._leave(is_over=isinstance(event, Left))
         self._is_to_look = True
@@ -154,7 +136,7 @@ class KeyMoves:
     def _assigned(self, event: Assigned) -> None:
         if not event.goes_on:
             self._forget()
-            self._is_first_report, self._reported_at, self._report_after = True, event.now, event.now
+            self._reports.begin(event.now)
         self._is_leaving = False
         self._topics = dict(event.topics)
         managed = [tp for tp in event.partitions if tp.topic in self._topics]
@@ -170,7 +152,8 @@ class KeyMoves:
     def _forget(self) -> None:
         self._owned.clear()
         self._topics.clear()
-        self._call = self._report = self._said = None
+        self._reports.forget()
+        self._call = None
 
     def _stood(self, event: Stood) -> bool:
         """Returns whether any partition stands elsewhere now."""
@@ -184,9 +167,9 @@ class KeyMoves:
         return is_elsewhere
 
     def _answered(self, event: Answered) -> None:
-        report, self._report = self._report, None
+        report = self._reports.answered()
         if report is None:
-            return  # it is of an assignment that has ended
+            return
         heard: dict[str, dict[int, int]] = {topic: {} for topic in self._topics}
         for tp, position in event.positions.items():
             heard.setdefault(tp.topic, {})[tp.partition] = position
@@ -195,27 +178,21 @@ class KeyMoves:
             if owned is not None:
                 owned.answered(row.position, heard[topic], self._topics[topic].gate)
                 if event.positions.get(row.partition, row.position) < 0 <= row.position:
-                    self._said = None  # it got lost, and is said once more
+                    self._reports.got_lost()
         needed = {*event.needed, *(tp for owned in self._owned.values() for tp in owned.asks)}
         for tp, owned in self._owned.items():
             owned.is_needed = tp in needed
 
-    def _call_returned(self) -> None:
+    def _call_ended(self, event: CallReturned | CallFailed) -> None:
         call, self._call = self._call, None
-        for owned in self._called(call):
-            if isinstance(call, CallMaybeRevoked):
+        found = (self._owned.get(tp) for tp in call.partitions) if call is not None else ()
+        for owned in [each for each in found if each is not None]:
+            if isinstance(event, CallFailed):
+                owned.call_failed(event.now + self._heartbeat)
+            elif isinstance(call, CallMaybeRevoked):
                 owned.flushed()
             else:
                 owned.loaded()
-
-    def _call_failed(self, now: float) -> None:
-        call, self._call = self._call, None
-        for owned in self._called(call):
-            owned.call_failed(now + self._heartbeat)
-
-    def _called(self, call: CallMaybeRevoked | CallAssigned | None) -> Iterable[Owned]:
-        found = (self._owned.get(tp) for tp in call.partitions) if call is not None else ()
-        return [owned for owned in found if owned is not None]
 
     def _commands(self, now: float) -> list[Command]:
         """Looks at everything that may have changed; what follows from it."""
@@ -225,10 +202,9 @@ class KeyMoves:
             self._call = self._flushing(now) or self._loading(now)
             if self._call is not None:
                 begun.append(self._call)
-        if self._report is None:
-            self._report = self._reporting(now)
-            if self._report is not None:
-                begun.append(self._report)
+        report = self._reports.next(self._owned.values(), now)
+        if report is not None:
+            begun.append(report)
         self._is_to_look |= bool(begun)
         return commands + begun
 
@@ -237,10 +213,12 @@ class KeyMoves:
         self._is_to_look = False
         opened: list[TopicPartition] = []
         closed: list[TopicPartition] = []
-        mine = {topic: self._mine(topic) for topic in self._topics}
+        # what brokers no longer show has been emptied, and nobody owns it
+        mine = {topic: dict.fromkeys(gate.gone, _FOR_EVER) for topic, gate in self._topics.items()}
         told: dict[str, dict[int, int]] = {topic: {} for topic in self._topics}
         for tp, owned in self._owned.items():
             told[tp.topic][tp.partition] = owned.known
+            mine[tp.topic][tp.partition] = owned.evidence
         asked: set[TopicPartition] = set()
         for tp, owned in self._owned.items():
             before = owned.window
@@ -254,12 +232,6 @@ class KeyMoves:
         commands: list[Command] = [Resume(tuple(opened))] if opened else []
         return [*commands, Withhold(tuple(closed))] if closed else commands
 
-    def _mine(self, topic: str) -> dict[int, int]:
-        """Returns what the group knows of the member's own partitions, by partition."""
-        # what brokers no longer show has been emptied, and nobody owns it
-        gone = dict.fromkeys(self._topics[topic].gone, _FOR_EVER)
-        return gone | {tp.partition: owned.evidence for tp, owned in self._owned.items() if tp.topic == topic}
-
     def _flushing(self, now: float) -> CallMaybeRevoked | None:
         due = [o for tp, o in self._owned.items() if o.is_due(self._topics[tp.topic].gate) and o.retry_at <= now]
         calling = [owned.tp for owned in due if owned.begin_flush()]
@@ -272,35 +244,10 @@ class KeyMoves:
         return CallAssigned(tuple(owned.tp for owned in due)) if due else None
 
     def _last_call(self, now: float) -> list[Command]:
-        """Has all flushed that the member hands over with its partitions; what is under way comes to its end first."""
+        """Asks for a flush of all that the member hands over. A call that is under way ends first."""
         if self._call is not None:
             return []
         due = [owned for owned in self._owned.values() if owned.is_dirty and owned.retry_at <= now]
         calling = tuple(owned.tp for owned in due if owned.begin_flush())
         self._call = CallMaybeRevoked(calling) if calling else None
         return [self._call] if self._call is not None else []
-
-    def _reporting(self, now: float) -> SendReport | None:
-        """Reports are whole: what one does not name, the member does not own or does not ask for."""
-        if not self._owned or now < self._report_after:
-            return None
-        next_tick = self.next_tick()
-        is_due = next_tick is not None and next_tick <= now
-        if not (self._has_news or is_due or self._is_first_report):
-            return None
-        rows = {tp: ReportRow(tp, position=owned.tell()) for tp, owned in self._owned.items()}
-        for tp in {each for owned in self._owned.values() for each in owned.asks}:
-            rows[tp] = ReportRow(tp, needed=True, position=rows[tp].position if tp in rows else -1)
-        self._is_first_report, self._reported_at = False, now
-        said = tuple(rows[tp] for tp in sorted(rows))
-        if said != self._said:
-            self._said, self._sequence = said, self._sequence + 1
-        return SendReport(said, self._sequence)
-
-    @property
-    def _has_news(self) -> bool:
-        return any(owned.has_news for owned in self._owned.values())
-
-    @property
-    def _is_hurried(self) -> bool:
-        return any(owned.asks or owned.is_behind_a_cut for owned in self._owned.values())

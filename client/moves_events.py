@@ -1,4 +1,4 @@
-"""What the keeper of keys' moves is told, and what it asks for (`moves.py`)."""
+"""The events that `moves.py` takes in, and the commands that it gives."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class TopicGate:
     """What holds a managed topic's partitions."""
 
     gate: Gate
-    """Of all its segments."""
+    """The gate of all segments of the topic."""
     gone: frozenset[int] = frozenset()
     """Retired partitions that Metadata no longer shows: they are empty, and nobody can own them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a member stands in a partition."""
+    """The positions of a member in a partition."""
 
     delivered: int
     """The next offset to be fetched."""
     handled: int
     """The next offset after what the application has come back from; at most `delivered`."""
     high_watermark: int = -1
-    """Of the last answer; -1: none yet."""
+    """The high watermark of the last answer; -1: there is none yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Stood:
-    """Where the member stands now; partitions without a position yet are missing."""
+    """The member's positions now, without partitions that have none yet."""
 
     now: float
     places: Mapping[TopicPartition, Progress]

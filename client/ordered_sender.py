@@ -21,10 +21,13 @@ from aiokafka.producer.sender import Sender, SendProduceReqHandler
 from aiokafka.structs import TopicPartition
 
 from kordon.client.batches import OrderedBatch
+from kordon.client.dialect_client import DialectClient
 from kordon.client.errors import FORGOTTEN, InvalidPartitionMetadataError
 from kordon.client.homes import Stamp
+from kordon.client.layouts import TopicLayout
 from kordon.client.outbox import Outbox
 from kordon.client.requests import WireRequest
+from kordon.codecs.bodies import ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -57,7 +60,7 @@ _log = logging.getLogger(__name__)
 class OrderedSender(Sender):
     """aiokafka's sender; batches of managed topics go out in requests of their own."""
 
-    def __init__(self, client: Any, *, message_accumulator: Outbox, **options: Any) -> None:
+    def __init__(self, client: DialectClient, *, message_accumulator: Outbox, **options: Any) -> None:
         super().__init__(client, message_accumulator=message_accumulator, **options)
         self._outbox = message_accumulator
 
@@ -118,10 +121,12 @@ class _OrderedProduce(_Produce):
         self._refused: list[OrderedBatch] = []
 
     def create_request(self) -> Any:
-        topics: dict[str, dict[str, Any]] = {}
+        topics: dict[str, ProduceRequestTopic] = {}
         for tp, batch in self._batches.items():
-            row = topics.setdefault(tp.topic, {"name": tp.topic, "partition_data": [], **batch.stamp._asdict()})
-            row["partition_data"].append({"index": tp.partition, "records": batch.get_data_buffer()})
+            if tp.topic not in topics:
+                topics[tp.topic] = ProduceRequestTopic(name=tp.topic, partition_data=[], **batch.stamp._asdict())
+            row = ProduceRequestPartition(index=tp.partition, records=batch.get_data_buffer())
+            topics[tp.topic].partition_data.append(row)
         body = {
             "acks": self._sender._acks,
             "timeout_ms": self._sender._request_timeout_ms,
@@ -136,7 +141,7 @@ class _OrderedProduce(_Produce):
             for batch in self._refused:
                 self._outbox.reenqueue(batch)
 
-    def handle_response(self, response: Any) -> None:
+    def handle_response(self, response: ProduceResponse) -> None:
         """Takes refusals of the count out of an answer; all the rest is as in aiokafka."""
         others: list[tuple[str, list[tuple[int, int, int, int, int]]]] = []
         for topic in response.responses:
@@ -166,5 +171,5 @@ class _OrderedProduce(_Produce):
         if self._layouts() == known:
             await asyncio.sleep(self._default_backoff)
 
-    def _layouts(self) -> Mapping[str, Any]:
+    def _layouts(self) -> Mapping[str, TopicLayout | None]:
         return {batch.tp.topic: self._client.layouts.get(batch.tp.topic) for batch in self._refused}

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import KafkaTimeoutError, ProducerClosed
-from aiokafka.producer.message_accumulator import MessageAccumulator
-from aiokafka.structs import TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator
+from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.structs import RecordMetadata, TopicPartition
 
-from kordon.client.batches import Header, HeldRecord, OrderedBatch
+from kordon.client.batches import Header, OrderedBatch
 from kordon.client.homes import Homes, Stamp
 from kordon.client.identities import Identities
 from kordon.client.layouts import Layouts, TopicLayout
+from kordon.client.unanswered import PlaceOf, Places, Unanswered
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
-
-PlaceOf = Callable[[TopicLayout, bytes | None], int]
 
 
 class Outbox(MessageAccumulator):
@@ -30,19 +33,24 @@ class Outbox(MessageAccumulator):
         cluster: What is known of the cluster.
         layouts: What is known of its managed topics.
         place_of: Tells the place of a key, where a batch was filled before its topic was managed.
-        options: The parent's.
     """
 
-    def __init__(self, cluster: Any, layouts: Layouts, place_of: PlaceOf, *args: Any, **options: Any) -> None:
-        super().__init__(cluster, *args, **options)
-        assert self._txn_manager is not None, "an OrderedProducer is always idempotent"
-        self._identities = Identities(self._txn_manager)
+    def __init__(
+        self,
+        cluster: ClusterMetadata,
+        layouts: Layouts,
+        place_of: PlaceOf,
+        *args: float,
+        txn_manager: TransactionManager,
+        linger_ms: int,
+    ) -> None:
+        super().__init__(cluster, *args, txn_manager=txn_manager, linger_ms=linger_ms)
+        self._identities = Identities(txn_manager)
         self._layouts = layouts
-        self._place_of = place_of
+        self._places = Places(place_of)
         self._topics: dict[str, Homes | None] = {}
-        """Of the topics that are written to; None: it is not managed."""
-        self._unanswered: dict[TopicPartition, OrderedBatch] = {}
-        """What was sent and has no answer that says whether it is written: one batch per partition at most."""
+        """The homes of each topic that is written to; None: the topic is not managed."""
+        self._unanswered = Unanswered(self._identities, self._places)
 
     def homes(self, topic: str) -> Homes | None:
         """Returns the homes of a topic's places; None if it is not managed."""
@@ -58,7 +66,7 @@ class Outbox(MessageAccumulator):
         timestamp_ms: int | None,
         headers: Sequence[Header],
         timeout_seconds: float,
-    ) -> Any:
+    ) -> asyncio.Future[RecordMetadata]:
         """Adds a record to the batch of its place's home; waits while that is full.
 
         Returns:
@@ -84,7 +92,7 @@ class Outbox(MessageAccumulator):
         timeout: float,
         timestamp_ms: int | None = None,
         headers: Sequence[Header] = (),
-    ) -> Any:
+    ) -> asyncio.Future[RecordMetadata]:
         """Adds a record to a topic that is not managed, as the parent does; it may become so while there is no room.
 
         Returns:
@@ -97,13 +105,13 @@ class Outbox(MessageAccumulator):
         while (homes := self._topics.get(tp.topic)) is None:
             self._refuse_if_closed()
             batch = self._last_batch(tp)
-            future = batch.append(key, value, timestamp_ms, headers=headers)
+            future: asyncio.Future[RecordMetadata] | None = batch.append(key, value, timestamp_ms, headers=headers)
             if future is not None:
                 return future
             timeout = await self._wait_for_room(batch, timeout)
         return await self.add(
             homes,
-            self._find_place(homes.layout, tp.partition, key),
+            self._places.find(homes.layout, tp.partition, key),
             key=key,
             value=value,
             timestamp_ms=timestamp_ms,
@@ -128,7 +136,7 @@ class Outbox(MessageAccumulator):
         """Decides how a batch goes out next: sets its stamp, and whether it is a question."""
         homes = self._topics.get(batch.tp.topic)
         if homes is not None:
-            course = homes.course(batch.tp.partition, self._places(batch, homes.layout), batch.stamp)
+            course = homes.course(batch.tp.partition, self._places.of(batch, homes.layout), batch.stamp)
             batch.stamp, batch.question = course
 
     def take_back(self, batch: OrderedBatch) -> None:
@@ -139,34 +147,40 @@ class Outbox(MessageAccumulator):
             self.reenqueue(batch)
             return
         self._identities.give_back(batch)
-        del self._unanswered[tp]
+        self._unanswered.remove(tp)
         self._batches[tp].appendleft(batch)
         self._rehouse(homes, tp)
 
     def renew(self, batch: OrderedBatch) -> bool:
-        """Has a batch that brokers do not take under its identity go out under another; False: it has failed.
+        """Gives a batch another identity because brokers refuse its own; False: the batch has failed.
 
         That is done only if the refusal is all that was ever heard of it. Where an earlier attempt has no answer, it
         may be written, and whoever has forgotten its identity could not tell that it is there (KIP-360).
         """
         return not batch.in_doubt and self._identities.renew(batch)
 
-    def drain_by_nodes(self, ignore_nodes: Any, muted_partitions: Any = frozenset()) -> Any:
+    def drain_by_nodes(
+        self, ignore_nodes: Collection[int], muted_partitions: Any = frozenset()
+    ) -> tuple[defaultdict[int, dict[TopicPartition, OrderedBatch]], bool]:
         """Returns the batches that can go out now, by node; places that were late go to their new homes first."""
-        for tp in self._forget_answered():
+        for tp in self._unanswered.forget_answered():
             self._settle(tp)
         if self._identities.are_missing:
             self._wake()  # the sender gets another producer id, and comes back
-            return {}, False
-        return super().drain_by_nodes(ignore_nodes, muted_partitions)
+            return defaultdict(dict), False
+        nodes, are_unknown = super().drain_by_nodes(ignore_nodes, muted_partitions)
+        return nodes, are_unknown
 
-    async def add_batch(self, builder: Any, tp: TopicPartition, timeout: float) -> Any:
+    async def add_batch(
+        self, builder: BatchBuilder, tp: TopicPartition, timeout: float
+    ) -> asyncio.Future[RecordMetadata]:
         """Adds a batch that the caller has filled; of a managed topic it is closed, and stays as it is."""
         if self._topics.get(tp.topic) is not None:
             builder.close()
-        return await super().add_batch(builder, tp, timeout)
+        future: asyncio.Future[RecordMetadata] = await super().add_batch(builder, tp, timeout)
+        return future
 
-    def _append_batch(self, builder: Any, tp: TopicPartition) -> OrderedBatch:
+    def _append_batch(self, builder: BatchBuilder, tp: TopicPartition) -> OrderedBatch:
         self._identities.join_transaction(tp)
         batch = OrderedBatch(tp, builder, self._batch_ttl, self._linger_time)
         if self._topics.get(tp.topic) is not None:
@@ -183,7 +197,7 @@ class Outbox(MessageAccumulator):
         if homes is not None and tp not in self._unanswered:
             # not that of when it was begun: since then records may have come to it that were not at home here then
             batch.stamp = Stamp.of(homes.layout)
-        self._unanswered[tp] = batch
+        self._unanswered.add(tp, batch)
         return batch
 
     def _last_batch(self, tp: TopicPartition) -> OrderedBatch:
@@ -206,28 +220,9 @@ class Outbox(MessageAccumulator):
             raise KafkaTimeoutError
         return left
 
-    def _forget_answered(self) -> list[TopicPartition]:
-        """Returns the partitions that were waiting for an answer and do not any more."""
-        answered = [tp for tp, batch in self._unanswered.items() if batch.future.done()]
-        for tp in answered:
-            if self._unanswered.pop(tp).has_failed:
-                self._identities.begin_epoch(tp)
-        return answered
-
     def _wake(self) -> None:
         if not self._waiter_future.done():
             self._waiter_future.set_result(None)
-
-    def _places(self, batch: OrderedBatch, layout: TopicLayout) -> Sequence[int]:
-        return batch.places(partial(self._find_place, layout))
-
-    def _find_place(self, layout: TopicLayout, partition: int, key: bytes | None) -> int:
-        """Returns the place of a record that was put into a partition before its topic was managed.
-
-        What is not where its key belonged then was put there without regard to that, and goes with the partition.
-        """
-        place = -1 if key is None else self._place_of(layout, key)
-        return place if place >= 0 and place % layout.initial_partition_count == partition else ~partition
 
     def _change(self, topic: str, homes: Homes | None, layout: TopicLayout) -> None:
         if homes is None:
@@ -236,40 +231,28 @@ class Outbox(MessageAccumulator):
             for batch in (*self._pending_batches, *(batch for queue in self._batches.values() for batch in queue)):
                 if batch.tp.topic == topic:
                     batch.forget_places()
-        self._forget_answered()
-        homes.change(layout, self._unanswered_places(topic, layout))
+        self._unanswered.forget_answered()
+        homes.change(layout, self._unanswered.places(topic, layout, self._batches))
         for tp in [tp for tp in self._batches if tp.topic == topic]:
             self._settle(tp)
 
-    def _unanswered_places(self, topic: str, layout: TopicLayout) -> Mapping[int, set[int]]:
-        return {
-            tp.partition: {
-                place for each in (batch, *self._batches.get(tp, ())) for place in self._places(each, layout)
-            }
-            for tp, batch in self._unanswered.items()
-            if tp.topic == topic
-        }
-
     def _settle(self, tp: TopicPartition) -> None:
-        """Has the records of a partition move to their homes, if nothing that was sent from there is unanswered."""
+        """Moves the records of a partition to their homes, if everything that was sent from there is answered."""
         homes = self._topics.get(tp.topic)
         if homes is None or tp in self._unanswered:
             return
         homes.leave(tp.partition)
         queue = self._batches.get(tp, ())
-        if not all(homes.fits(tp.partition, self._places(each, homes.layout)) and not each.opened for each in queue):
+        if not all(homes.fits(tp.partition, self._places.of(each, homes.layout)) and not each.opened for each in queue):
             self._rehouse(homes, tp)
 
     def _rehouse(self, homes: Homes, tp: TopicPartition) -> None:
         """Takes all batches of a partition apart, and puts their records where they belong now."""
         homes.leave(tp.partition)
         for batch in self._batches.pop(tp):
-            for record in batch.take_apart(partial(self._find_place, homes.layout)):
-                self._put(homes, record, batch)
-
-    def _put(self, homes: Homes, record: HeldRecord, held_in: OrderedBatch) -> None:
-        batch = self._last_batch(TopicPartition(homes.layout.topic, homes.home(record.place)))
-        if not batch.append_held(record):
-            batch = self._append_batch(self.create_builder(), batch.tp)
-            batch.append_held(record)
-        batch.inherit(held_in)
+            for record in batch.take_apart(partial(self._places.find, homes.layout)):
+                housed = self._last_batch(TopicPartition(homes.layout.topic, homes.home(record.place)))
+                if not housed.append_held(record):
+                    housed = self._append_batch(self.create_builder(), housed.tp)
+                    housed.append_held(record)
+                housed.inherit(batch)

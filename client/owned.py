@@ -35,6 +35,27 @@ _NOBODY: Final = frozenset[int]()
 
 
 @dataclass(slots=True)
+class Withdrawn:
+    """The partitions that have taken back what they got since another one went back to where it stands."""
+
+    partitions: set[int] = field(default_factory=set[int])
+
+    def hear(self, gate: Gate, q: int, position: int, told: Mapping[int, int]) -> None:
+        """Takes in what partitions have told of themselves since `q` stands at a position."""
+        for follower, at in told.items():
+            has_gone_on = at >= 0 and gate.needs(follower, at).get(q, 0) > position
+            if not has_gone_on:
+                self.partitions.add(follower)
+
+    def missing(
+        self, gate: Gate, q: int, position: int, told: Mapping[int, int], followers: frozenset[int]
+    ) -> tuple[int, ...]:
+        """Returns the followers that may still have gone on by what was taken back; the member's own have `told`."""
+        self.hear(gate, q, position, {each: told[each] for each in followers & told.keys()})
+        return tuple(sorted(followers - self.partitions))
+
+
+@dataclass(slots=True)
 class Owned:
     """What `KeyMoves` keeps of a partition, for as long as it is assigned."""
 
@@ -62,26 +83,25 @@ class Owned:
     asks: tuple[TopicPartition, ...] = ()
     """The partitions whose positions hold it, or may."""
     heard: dict[int, int] = field(default_factory=dict[int, int])
-    """By partition that it asked for, what others have told since `known` is known; -1: nothing."""
+    """What others have told since `known` is known, by the partition asked for; -1: nothing."""
     wants_load: bool = False
     """Whether nothing but the application's load is missing."""
     flushing: int | None = None
-    """Up to where the flush under way goes."""
+    """The position up to which the flush under way goes."""
     loading: SegmentId | None = None
-    """For which segment the application loads."""
+    """The segment for which the application loads."""
     retry_at: float = 0.0
     is_behind_a_cut: bool = False
     """Whether the end of a segment has not been handled yet: somebody may wait for that."""
     is_back: bool = False
     """Whether it waits for others to withdraw: what they have gone on by is taken back."""
     withdraws_to: int | None = None
-    """Where it is to stand for others, when all is flushed, since what it has gone on by is taken back."""
+    """The position to tell others once all is flushed, because what it has relied on is taken back."""
     is_unheard: bool = False
     """Whether what it waits for can only be heard when it has told where it stands."""
-    _withdrawn: set[int] = field(default_factory=set[int])
-    """Partitions that have withdrawn since this one went back to where it stands."""
+    _withdrawn: Withdrawn = field(default_factory=Withdrawn)
     _segment: Segment | None = None
-    """Of which records come next."""
+    """The segment of the next records."""
 
     @property
     def evidence(self) -> int:
@@ -117,7 +137,7 @@ class Owned:
             self.handled = min(self.handled, place.delivered)
             if self.flushing is not None:
                 self.flushing = min(self.flushing, place.delivered)  # what comes again is flushed again
-            self._withdrawn.clear()
+            self._withdrawn.partitions.clear()
         self.position, self.high_watermark = place.delivered, place.high_watermark
         self.safe = min(self.safe, self.position)
         handled = min(place.handled, place.delivered)
@@ -128,7 +148,6 @@ class Owned:
         """Holds or opens it, by what is known now.
 
         Args:
-            topic: Of the partition.
             mine: Where the member's own partitions of that topic stand for all; those that are gone are read.
             told: What the group knows of the member's own partitions.
         """
@@ -142,7 +161,7 @@ class Owned:
             self.asks, self.window = (), (0, _NO_END)
             return
         followers = gate.followers(q, self.position, self.relied) if self.position < self.relied else _NOBODY
-        gone_on = self._not_withdrawn(gate, told, followers - topic.gone) if followers else ()
+        gone_on = self._withdrawn.missing(gate, q, self.position, told, followers - topic.gone) if followers else ()
         self.is_back, self.is_unheard = bool(gone_on), False
         waits_for = gone_on or self._missing(gate, mine)
         self._ask(gate, mine, waits_for)
@@ -171,14 +190,6 @@ class Owned:
         """Whether others know that it stands where all this has to be waited for."""
         q = self.tp.partition
         return self.known >= 0 and gate.needs(q, self.known) == gate.needs(q, self.position)
-
-    def _not_withdrawn(self, gate: Gate, told: Mapping[int, int], followers: frozenset[int]) -> tuple[int, ...]:
-        """Returns the partitions that may have gone on by what this one has taken back."""
-        self._withdrawn |= {q for q in followers & told.keys() if not self._has_gone_on(gate, q, told[q])}
-        return tuple(sorted(followers - self._withdrawn))
-
-    def _has_gone_on(self, gate: Gate, follower: int, position: int) -> bool:
-        return position >= 0 and gate.needs(follower, position).get(self.tp.partition, 0) > self.position
 
     def _ask(self, gate: Gate, mine: Mapping[int, int], waits_for: tuple[int, ...]) -> None:
         """Asks for what it waits for; where somebody asks for this one, also whether what opened it still holds."""
@@ -273,7 +284,6 @@ class Owned:
         Args:
             told: By the report that is answered.
             heard: By partition, what is known of those that it asked for.
-            gate: Of the topic.
         """
         q = self.tp.partition
         needs = gate.needs(q, self.position)
@@ -282,7 +292,7 @@ class Owned:
         self.told = self.known = told
         self.heard.update((each, position) for each, position in heard.items() if each in needs)
         if self.is_back and told < 0:
-            self._withdrawn.update(each for each, at in heard.items() if not self._has_gone_on(gate, each, at))
+            self._withdrawn.hear(gate, q, self.position, heard)
 
 
 def _ends_behind(segment: Segment | None, offset: int) -> bool:

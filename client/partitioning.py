@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from aiokafka.partitioner import DefaultPartitioner, murmur2
 
@@ -22,7 +22,7 @@ def key_hash(key: bytes) -> int:
     return hashed
 
 
-def hashes_like_java(partitioner: Any) -> bool:
+def hashes_like_java(partitioner: Partitioner) -> bool:
     """Whether a partitioner is the default one, whose choice depends on the key alone."""
     return type(partitioner) is DefaultPartitioner
 
@@ -32,7 +32,6 @@ def chosen(partitioner: Partitioner, key: bytes | None, homes: Sequence[int], av
 
     Args:
         partitioner: Called as aiokafka calls its own.
-        key: The serialized key.
         homes: The physical partition of each virtual one.
         available: Physical partitions that have a leader.
 

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
-from ssl import SSLContext
-from typing import Any, Final, Literal, Self, cast
+from collections.abc import Iterable
+from typing import Any, Final, Self, Unpack, cast
 
-from aiokafka.abc import AbstractTokenProvider
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import IllegalOperation, InvalidTopicError, UnknownTopicOrPartitionError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer import AIOKafkaProducer
-from aiokafka.structs import TopicPartition
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.structs import RecordMetadata, TopicPartition
 
 from kordon.client.batches import Header
-from kordon.client.dialect_client import DialectClient
+from kordon.client.dialect_client import DialectClient, in_place_of
 from kordon.client.homes import Homes
 from kordon.client.layouts import TopicLayout
+from kordon.client.options import ProducerOptions
 from kordon.client.ordered_sender import OrderedSender
 from kordon.client.outbox import Outbox
-from kordon.client.partitioning import Partitioner, any_partition, chosen, hashes_like_java, key_hash
+from kordon.client.partitioning import any_partition, chosen, hashes_like_java, key_hash
 from kordon.client.starting import start_or_stop
 
 # pyright: reportPrivateUsage=false
@@ -51,123 +53,49 @@ class OrderedProducer(AIOKafkaProducer):
     warning says so once.
 
     Args:
-        bootstrap_servers: `host:port` of one or several Kordons.
-        client_id: Names this client in logs; by default numbered.
-        metadata_max_age_ms: After which metadata is refreshed though nothing asks for it.
-        request_timeout_ms: For one request, and for room in the buffer.
-        acks: `"all"` or -1.
-        key_serializer: Turns keys into bytes.
-        value_serializer: Turns values into bytes.
-        compression_type: `"gzip"`, `"snappy"`, `"lz4"`, `"zstd"` or None.
-        max_batch_size: Bytes of a batch.
-        partitioner: Called with the serialized key, all virtual partitions and those that can be reached; by default
-            murmur2, as Java's clients.
-        max_request_size: Largest record in bytes.
-        linger_ms: For which a batch waits for more records.
-        retry_backoff_ms: Before something is tried again.
-        security_protocol: As AIOKafkaProducer has it, like all that follow.
-        ssl_context: For TLS.
-        connections_max_idle_ms: After which idle connections are closed.
-        enable_idempotence: Always true.
-        transactional_id: For transactions over topics that are not managed.
-        transaction_timeout_ms: For these.
-        sasl_mechanism: With `sasl_*`, how to log in.
+        options: Those of AIOKafkaProducer (`kordon.client.options.ProducerOptions` lists them).
 
     Raises:
         ValueError: Options do not fit one another, or ask for a producer that is not idempotent.
+        TypeError: There is no such option.
     """
 
-    def __init__(
-        self,
-        *,
-        bootstrap_servers: str | list[str] = "localhost",
-        client_id: str | None = None,
-        metadata_max_age_ms: int = 300_000,
-        request_timeout_ms: int = 40_000,
-        acks: Literal["all", -1] = "all",
-        key_serializer: Callable[[Any], bytes | None] | None = None,
-        value_serializer: Callable[[Any], bytes | None] | None = None,
-        compression_type: Literal["gzip", "snappy", "lz4", "zstd"] | None = None,
-        max_batch_size: int = 16_384,
-        partitioner: Partitioner | None = None,
-        max_request_size: int = 1_048_576,
-        linger_ms: int = 0,
-        retry_backoff_ms: int = 100,
-        security_protocol: str = "PLAINTEXT",
-        ssl_context: SSLContext | None = None,
-        connections_max_idle_ms: int | None = 540_000,
-        enable_idempotence: bool = True,
-        transactional_id: str | None = None,
-        transaction_timeout_ms: int = 60_000,
-        sasl_mechanism: str = "PLAIN",
-        sasl_plain_password: str | None = None,
-        sasl_plain_username: str | None = None,
-        sasl_kerberos_service_name: str = "kafka",
-        sasl_kerberos_domain_name: str | None = None,
-        sasl_oauth_token_provider: AbstractTokenProvider | None = None,
-    ) -> None:
-        if not enable_idempotence:
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        acks = options.get("acks", "all")
+        if not options.get("enable_idempotence", True):
             raise ValueError("an OrderedProducer is always idempotent: leave enable_idempotence out")
         if acks not in ("all", -1):
             raise ValueError(f'acks={acks!r}: an OrderedProducer is always idempotent, so acks is "all": leave it out')
-        connecting: dict[str, Any] = {
-            "bootstrap_servers": bootstrap_servers,
-            "metadata_max_age_ms": metadata_max_age_ms,
-            "request_timeout_ms": request_timeout_ms,
-            "retry_backoff_ms": retry_backoff_ms,
-            "security_protocol": security_protocol,
-            "ssl_context": ssl_context,
-            "connections_max_idle_ms": connections_max_idle_ms,
-            "sasl_mechanism": sasl_mechanism,
-            "sasl_plain_username": sasl_plain_username,
-            "sasl_plain_password": sasl_plain_password,
-            "sasl_kerberos_service_name": sasl_kerberos_service_name,
-            "sasl_kerberos_domain_name": sasl_kerberos_domain_name,
-            "sasl_oauth_token_provider": sasl_oauth_token_provider,
-        }
-        super().__init__(
-            client_id=client_id,
-            acks=acks,
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            compression_type=compression_type,
-            max_batch_size=max_batch_size,
-            partitioner=cast(Any, partitioner or DefaultPartitioner()),
-            max_request_size=max_request_size,
-            linger_ms=linger_ms,
-            enable_idempotence=True,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-            **connecting,
-        )
-        self._transactional = transactional_id is not None
+        partitioner = options.get("partitioner") or DefaultPartitioner()
+        super().__init__(**cast(Any, {**options, "enable_idempotence": True, "partitioner": partitioner}))
+        self._transactional = options.get("transactional_id") is not None
         self._by_hash = hashes_like_java(self._partitioner)
         self._sticky: dict[str, int] = {}
         self._plain: set[str] = set()
-        self._timeout_seconds = request_timeout_ms / 1000
-        client = DialectClient(client_id=self.client._client_id, **connecting)
-        self._follow(client, max_batch_size, linger_ms, retry_backoff_ms)
+        self._timeout_seconds = self._request_timeout_ms / 1000
+        self._follow(in_place_of(self.client))
 
-    def _follow(self, client: DialectClient, batch_bytes: int, linger_ms: int, backoff_ms: int) -> None:
+    def _follow(self, client: DialectClient) -> None:
         """Puts what speaks the dialect in the place of what the parent has made; nothing of that has begun to run."""
+        made: Any = self._message_accumulator
+        assert self._txn_manager is not None, "it is always idempotent"
         self.client: DialectClient = client
         self._metadata = client.cluster
-        compression = self._message_accumulator._compression_type
         self._message_accumulator: Outbox = Outbox(
             client.cluster,
             client.layouts,
             self._place_of_key,
-            batch_bytes,
-            compression,
-            self._timeout_seconds,
+            made._batch_size,
+            made._compression_type,
+            made._batch_ttl,
             txn_manager=self._txn_manager,
-            linger_ms=linger_ms,
+            linger_ms=round(made._linger_time * 1000),
         )
         self._sender = OrderedSender(
             client,
             acks=-1,
             txn_manager=self._txn_manager,
-            retry_backoff_ms=backoff_ms,
+            retry_backoff_ms=round(client._retry_backoff * 1000),
             message_accumulator=self._message_accumulator,
             request_timeout_ms=self._request_timeout_ms,
         )
@@ -201,7 +129,7 @@ class OrderedProducer(AIOKafkaProducer):
         partition: int | None = None,
         timestamp_ms: int | None = None,
         headers: Iterable[Header] | None = None,
-    ) -> Any:
+    ) -> asyncio.Future[RecordMetadata]:
         """Queues a record; returns when there is room for it.
 
         Args:
@@ -228,7 +156,10 @@ class OrderedProducer(AIOKafkaProducer):
         if homes is None:
             homes = None if topic in self._plain else await self._homes_of_new(topic)
             if homes is None:
-                return await super().send(topic, value, key, partition, timestamp_ms, headers)
+                future: asyncio.Future[RecordMetadata] = await super().send(
+                    topic, value, key, partition, timestamp_ms, headers
+                )
+                return future
         self._refuse_transactions(topic)
         assert value is not None or key is not None, "Need at least one: key or value"
         sent_headers = list(headers) if headers else []
@@ -248,11 +179,11 @@ class OrderedProducer(AIOKafkaProducer):
             timeout_seconds=self._timeout_seconds,
         )
 
-    def _on_metadata(self, cluster: Any) -> None:
+    def _on_metadata(self, cluster: ClusterMetadata) -> None:
         del cluster  # it is this one's client's
         self._message_accumulator.refresh()
 
-    async def send_batch(self, batch: Any, topic: str, *, partition: int) -> Any:
+    async def send_batch(self, batch: BatchBuilder, topic: str, *, partition: int) -> asyncio.Future[RecordMetadata]:
         """Queues a batch that `create_batch` has given, for one partition.
 
         To a managed topic it goes as it is; when its partition is retired before, its records go where the keys of that
@@ -270,7 +201,8 @@ class OrderedProducer(AIOKafkaProducer):
         if homes is not None:
             self._refuse_transactions(topic)
             self._pinned(homes, partition)
-        return await super().send_batch(batch, topic, partition=partition)
+        future: asyncio.Future[RecordMetadata] = await super().send_batch(batch, topic, partition=partition)
+        return future
 
     async def partitions_for(self, topic: str) -> set[int]:
         """Returns the partitions that a topic's records can be written to.

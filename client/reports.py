@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from aiokafka.client import ConnectionGroup
 from aiokafka.errors import GroupCoordinatorNotAvailableError, for_code
@@ -12,6 +12,7 @@ from aiokafka.structs import TopicPartition
 from kordon.client.dialect_client import DialectClient
 from kordon.client.moves_events import SendReport
 from kordon.client.requests import WireRequest
+from kordon.codecs.bodies import ConsumerGroupPositionResponse
 from kordon.codecs.dialect import CONSUMER_GROUP_POSITION
 
 # pyright: reportPrivateUsage=false
@@ -32,7 +33,7 @@ class ReportingGroup(Protocol):
     _group_instance_id: str | None
 
     def request_rejoin(self) -> None:
-        """Has the group share out its partitions anew."""
+        """Asks the group to share out its partitions anew."""
 
     def reset_generation(self) -> None:
         """Notes that the coordinator does not know this member."""
@@ -51,7 +52,7 @@ class Heard(NamedTuple):
     """What the group knows."""
 
     positions: dict[TopicPartition, int]
-    """Of partitions that the member asked for, or owns and others ask for; -1: not known."""
+    """The positions of partitions that the member asks for, or owns and others ask for; -1: not known."""
     needed: frozenset[TopicPartition]
     """Partitions of the member that others ask for."""
 
@@ -60,8 +61,6 @@ async def tell(client: DialectClient, report: SendReport, group: ReportingGroup,
     """Sends a report to the group's coordinator.
 
     Args:
-        client: What sends it.
-        report: Of what it is about.
         group: Hears of it where the coordinator does not know the member, or has the group share out anew.
         member: In the generation that the report is of.
 
@@ -78,8 +77,8 @@ async def tell(client: DialectClient, report: SendReport, group: ReportingGroup,
     return _heard(answer)
 
 
-def _body(report: SendReport, group: ReportingGroup, member: ReportingMember) -> dict[str, Any]:
-    topics: dict[str, list[dict[str, Any]]] = {}
+def _body(report: SendReport, group: ReportingGroup, member: ReportingMember) -> dict[str, object]:
+    topics: dict[str, list[dict[str, int]]] = {}
     for row in report.rows:
         told = {"partition": row.partition.partition, "need_position": row.needed, "position": row.position}
         topics.setdefault(row.partition.topic, []).append(told)
@@ -93,7 +92,7 @@ def _body(report: SendReport, group: ReportingGroup, member: ReportingMember) ->
     }
 
 
-def _heard(answer: Any) -> Heard:
+def _heard(answer: ConsumerGroupPositionResponse) -> Heard:
     rows = {TopicPartition(topic.topic, row.partition): row for topic in answer.topics for row in topic.partitions}
     positions = {tp: row.position for tp, row in rows.items()}
     return Heard(positions, frozenset(tp for tp, row in rows.items() if row.need_position))

@@ -12,8 +12,9 @@ from aiokafka.errors import IncompatibleBrokerVersion
 
 import kordon
 from kordon.codecs import dialect
+from kordon.codecs.bodies import ApiVersionsResponse
 from kordon.codecs.headers import ResponseHeader, build_request_header, parse_response_header
-from kordon.codecs.messages import request, response
+from kordon.codecs.messages import api_versions, request, response
 
 METADATA: Final = 3
 API_VERSIONS: Final = 18
@@ -38,7 +39,7 @@ class WireRequest:
 
     api_key: int
     versions: range
-    body: Mapping[str, Any]
+    body: Mapping[str, object]
     private: bool = False
 
     @property
@@ -69,16 +70,16 @@ class PreparedRequest:
 
     api_key: int
     version: int
-    body: Mapping[str, Any] = field(repr=False)
+    body: Mapping[str, object] = field(repr=False)
 
     @property
     def API_KEY(self) -> int:  # noqa: N802  aiokafka's name
-        """As `api_key`."""
+        """The api key, under aiokafka's name."""
         return self.api_key
 
     @property
     def API_VERSION(self) -> int:  # noqa: N802  aiokafka's name
-        """As `version`."""
+        """The version, under aiokafka's name."""
         return self.version
 
     @property
@@ -142,9 +143,9 @@ class _PreparedApiVersions(PreparedRequest):
     def RESPONSE_TYPE(self) -> Decoder:  # noqa: N802  aiokafka's name
         return Decoder(self._parse)
 
-    def _parse(self, body: bytes) -> Any:
+    def _parse(self, body: bytes) -> ApiVersionsResponse:
         too_old = int.from_bytes(body[:2], "big") == UNSUPPORTED_VERSION
-        return response(API_VERSIONS).parse(0 if too_old else self.version, body)
+        return api_versions.RESPONSE.parse(0 if too_old else self.version, body)
 
 
 def metadata_request(topics: Iterable[str] | None) -> WireRequest:

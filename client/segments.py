@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from aiokafka.client import ConnectionGroup
 from aiokafka.errors import KafkaError, NodeNotReadyError, for_code
@@ -15,6 +14,10 @@ from kordon.client.dialect_client import DialectClient
 from kordon.client.layouts import TopicLayout
 from kordon.client.moves_events import TopicGate
 from kordon.client.requests import WireRequest
+from kordon.codecs.bodies import (
+    PartitionLeaderEpochsForPartitionsResponse,
+    PartitionLeaderEpochsForPartitionsResponseTopic,
+)
 from kordon.codecs.dialect import PARTITION_LEADER_EPOCHS_FOR_PARTITIONS
 from kordon.proxy.ordering.gate import Gate, told_segments
 from kordon.proxy.ordering.segments import Segment
@@ -52,11 +55,7 @@ class KnownSegments:
 
 @dataclass(slots=True)
 class Segments:
-    """What is known of all topics of a client; asked for when a layout is newer than it.
-
-    Args:
-        client: What asks.
-    """
+    """What is known of all topics of a client; asked for when a layout is newer than it."""
 
     client: DialectClient
     _known: dict[str, KnownSegments] = field(default_factory=dict[str, KnownSegments])
@@ -95,15 +94,18 @@ class Segments:
             self._take(row)
         return all(self.is_current(topic) for topic in stale)
 
-    async def _ask(self, topics: list[str]) -> Any:
+    async def _ask(self, topics: list[str]) -> PartitionLeaderEpochsForPartitionsResponse:
         body = {"topics": [{"topic": topic, "partitions": []} for topic in topics]}
         request = WireRequest(PARTITION_LEADER_EPOCHS_FOR_PARTITIONS, range(1), body)
         node = self.client.get_random_node()
         if node is None:
             raise NodeNotReadyError
-        return await self.client.send(node, request, group=ConnectionGroup.DEFAULT)
+        answer: PartitionLeaderEpochsForPartitionsResponse = await self.client.send(
+            node, request, group=ConnectionGroup.DEFAULT
+        )
+        return answer
 
-    def _take(self, row: Any) -> None:
+    def _take(self, row: PartitionLeaderEpochsForPartitionsResponseTopic) -> None:
         layout = self.client.layouts.get(row.topic)
         if row.error_code:
             _log.warning("Segments of %s are not told: %s", row.topic, for_code(row.error_code).__name__)
@@ -112,7 +114,9 @@ class Segments:
             self._known[row.topic] = _known(layout, row, lambda partition: partition in shown)
 
 
-def _known(layout: TopicLayout, row: Any, is_shown: Callable[[int], bool]) -> KnownSegments:
+def _known(
+    layout: TopicLayout, row: PartitionLeaderEpochsForPartitionsResponseTopic, is_shown: Callable[[int], bool]
+) -> KnownSegments:
     segments = {each.partition: told_segments(each.partition, each.segments) for each in row.partitions}
     every = [segment for line in segments.values() for segment in line]
     gone = frozenset(q for q, line in segments.items() if not is_shown(q) and line and line[-1].end is not None)

@@ -22,7 +22,6 @@ def trouble(error: BaseException, security_protocol: str, *, was_greeted: bool =
 
     Args:
         error: What was raised.
-        security_protocol: With which the client came.
         was_greeted: Whether the server had answered before.
     """
     match error:

@@ -9,10 +9,12 @@ Source: ConsumerProtocolSubscription.json, ConsumerProtocolAssignment.json in Ka
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
+from kordon.codecs.bodies import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kordon.codecs.errors import WireError
 from kordon.codecs.primitives import BYTES, INT32, STRING, TOPIC_NAME
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Buffer, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
@@ -21,7 +23,7 @@ from kordon.codecs.schema import Buffer, Message, array, field, message, struct
 # Version 1 added the "OwnedPartitions" field to allow assigner know what partitions each member owned
 # Version 2 added a new field "GenerationId" to indicate if the member has out-of-date ownedPartitions.
 # Version 3 adds rack id to enable rack-aware assignment.
-SUBSCRIPTION = message(
+SUBSCRIPTION: Final[Message[ConsumerProtocolSubscription]] = message(
     "ConsumerProtocolSubscription",
     field("topics", array(STRING), "0+"),
     field("user_data", BYTES, "0+", nullable="0+", default=None),
@@ -36,7 +38,7 @@ SUBSCRIPTION = message(
 
 # Version 2 is to support a new field "GenerationId" in ConsumerProtocolSubscription.
 # Version 3 adds rack id to ConsumerProtocolSubscription.
-ASSIGNMENT = message(
+ASSIGNMENT: Final[Message[ConsumerProtocolAssignment]] = message(
     "ConsumerProtocolAssignment",
     field("assigned_partitions", array(struct(
         field("topic", TOPIC_NAME, "0+"),
@@ -47,19 +49,19 @@ ASSIGNMENT = message(
 )
 # fmt: on
 
-_VERSION_BYTES = 2
+_VERSION_BYTES: Final = 2
+_Body = TypeVar("_Body", bound=Row)
 
 
-class Versioned(NamedTuple):
+class Versioned(NamedTuple, Generic[_Body]):
     """A value and the version it was written in."""
 
     version: int
     """As the bytes say; above 3 the value is what version 3 has of it."""
-    value: Any
-    """Fields by name, also as attributes."""
+    value: _Body
 
 
-def parse_subscription(data: Buffer) -> Versioned:
+def parse_subscription(data: Buffer) -> Versioned[ConsumerProtocolSubscription]:
     """Reads the metadata that a member of protocol type `consumer` joins with.
 
     Raises:
@@ -68,7 +70,7 @@ def parse_subscription(data: Buffer) -> Versioned:
     return _parse(SUBSCRIPTION, data)
 
 
-def parse_assignment(data: Buffer) -> Versioned:
+def parse_assignment(data: Buffer) -> Versioned[ConsumerProtocolAssignment]:
     """Reads the assignment that a member of protocol type `consumer` is given.
 
     Raises:
@@ -77,7 +79,7 @@ def parse_assignment(data: Buffer) -> Versioned:
     return _parse(ASSIGNMENT, data)
 
 
-def build_subscription(version: int, value: Mapping[str, Any]) -> bytes:
+def build_subscription(version: int, value: Mapping[str, object]) -> bytes:
     """Writes a subscription, its version in front.
 
     Raises:
@@ -86,7 +88,7 @@ def build_subscription(version: int, value: Mapping[str, Any]) -> bytes:
     return version.to_bytes(_VERSION_BYTES, "big") + SUBSCRIPTION.build(version, value)
 
 
-def build_assignment(version: int, value: Mapping[str, Any]) -> bytes:
+def build_assignment(version: int, value: Mapping[str, object]) -> bytes:
     """Writes an assignment, its version in front.
 
     Raises:
@@ -95,7 +97,7 @@ def build_assignment(version: int, value: Mapping[str, Any]) -> bytes:
     return version.to_bytes(_VERSION_BYTES, "big") + ASSIGNMENT.build(version, value)
 
 
-def _parse(table: Message, data: Buffer) -> Versioned:
+def _parse(table: Message[_Body], data: Buffer) -> Versioned[_Body]:
     if len(data) < _VERSION_BYTES:
         raise WireError("ends before its version", message=table.name, offset=len(data))
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)

@@ -28,7 +28,7 @@ class Kind(StrEnum):
     HOLD = "hold"
     """Writes, or a reader, wait from now on; `reason` says for what."""
     RELEASE = "release"
-    """They wait no longer."""
+    """Writes, or a reader, wait no longer."""
     DELIVER = "deliver"
     """A connection was given all that a stream has in physical offsets [first, last] of one stay."""
     REDIRECT = "redirect"
@@ -72,7 +72,7 @@ class Decision:
     """The worker's number of the client's connection."""
     client_id: str | None = None
     principal: str | None = None
-    """As whom the client logged in to Kordon; None: as nobody."""
+    """The user as whom the client logged in to Kordon; None: it did not log in."""
     group_id: str | None = None
     generation_id: int | None = None
     member_id: str | None = None
@@ -83,22 +83,23 @@ class Decision:
     partition: int | None = None
     """The physical partition."""
     layout_epoch: int | None = None
-    """Under which it was decided."""
+    """The epoch of the layout under which the verdict was taken."""
     move: int | None = None
-    """Of the stream: how often it had moved."""
+    """The number of times that the stream had moved."""
     layouts_offset: int | None = None
-    """Of the newest record of `__kordon.layouts` on which it rests. Decisions of several workers are ordered by it."""
+    """The offset of the newest record of `__kordon.layouts` on which the verdict rests. It orders decisions of
+    several workers."""
     fence: str | None = None
-    """Its id."""
+    """The id of the fence."""
     producer_id: int | None = None
-    """As the client knows it."""
+    """The producer id as the client knows it."""
     producer_epoch: int | None = None
     first_sequence: int | None = None
     last_sequence: int | None = None
     first_offset: int | None = None
-    """In the physical partition."""
+    """An offset of the physical partition."""
     last_offset: int | None = None
-    """In the physical partition, of the last one that belongs to it."""
+    """An offset of the physical partition: that of the last record that belongs to the verdict."""
     first_number: int | None = None
     last_number: int | None = None
     batches: int | None = None
@@ -119,13 +120,13 @@ class Entry:
     at_ms: int
     """When it was taken, of a run when it ended, in milliseconds since 1970. Never used to order decisions."""
     host: str
-    """Where the proxy runs."""
+    """The host on which the proxy runs."""
     worker: str
     """The incarnation of the worker's process; never used again."""
     number: int
-    """In the worker's sequence, from 0 on, without gaps unless decisions were dropped."""
+    """The number in the worker's sequence, from 0 on, without gaps unless decisions were dropped."""
     began_ms: int | None = None
-    """Of a run: when its first verdict was taken."""
+    """The time of a run's first verdict, in milliseconds since 1970."""
     decision: Decision
 
     def dump(self) -> bytes:
@@ -142,7 +143,7 @@ class Entry:
         Raises:
             ValueError: It is none.
         """
-        told: dict[str, Any] = _OBJECT.validate_json(value)
+        told = _OBJECT.validate_json(value)
         if told.get("schema", 0) < SCHEMA:
             raise ValueError("no decision: it has no schema")
         decision = _DECISION.validate_python({name: told[name] for name in _NAMES if name in told})
@@ -151,7 +152,7 @@ class Entry:
 
 
 _NAMES: Final = tuple(each.name for each in fields(Decision))
-_ANY: Final[TypeAdapter[Any]] = TypeAdapter(Any)
+_ANY: Final[TypeAdapter[object]] = TypeAdapter(object)
 _OBJECT: Final[TypeAdapter[dict[str, Any]]] = TypeAdapter(dict[str, Any])
 _DECISION: Final = TypeAdapter(Decision)
 _ENTRY: Final = TypeAdapter(Entry)

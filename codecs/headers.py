@@ -153,7 +153,6 @@ def parse_response_header(api_key: int, version: int, buffer: Buffer) -> tuple[R
 
     Args:
         api_key: Of the request that is answered.
-        version: Of that request.
         buffer: A response behind its size field.
 
     Returns:

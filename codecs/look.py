@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, TypeAlias
 
+from kordon.codecs.apis import PRODUCE
 from kordon.codecs.errors import WireError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -63,8 +64,6 @@ def begins_session(frame: Buffer, body_at: int, api_version: int) -> bool:
     """Whether a whole Fetch request names all its partitions, so that no session of before goes on (KIP-227).
 
     Args:
-        frame: The request.
-        body_at: Where its body begins.
         api_version: 0 to 18.
 
     Raises:
@@ -84,7 +83,6 @@ def forget_session(frame: bytearray, body_at: int, api_version: int) -> None:
 
     Args:
         frame: The request; changed in place.
-        body_at: Where its body begins.
         api_version: 7 to 18.
     """
     _INT32.pack_into(frame, _session_at(body_at, api_version), _NO_SESSION)
@@ -102,7 +100,6 @@ def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None
     """Finds the acks of the Produce request whose frame begins at `at`.
 
     Args:
-        buffer: Bytes of the connection.
         at: Where the frame's size field stands.
         end: Where the bytes at hand end.
         api_version: Version of the request, 0 to 13.
@@ -150,7 +147,6 @@ def look_only_name(buffer: Buffer, topics_at: int, end: int, api_version: int) -
     """Finds the topic of a Produce request that names one; nearly all do.
 
     Args:
-        buffer: Bytes of the connection.
         topics_at: Where the count of topics stands (`look_produce`).
         end: Where the bytes at hand end.
         api_version: Version of the request, 0 to 13.
@@ -185,7 +181,6 @@ def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: i
     """Returns what a Produce request says in front of its topics, and their names or ids; records are stepped over.
 
     Args:
-        buffer: Bytes of the connection.
         at: Where the frame's size field stands.
         topics_at: Where the count of topics stands (`look_produce`).
         end: Where the bytes at hand end.
@@ -219,6 +214,12 @@ def look_names_of_body(body: Buffer, api_version: int) -> bytes | None:
     except (struct.error, WireError):
         return None
     return look_names(body, 0, topics_at + _INT16.size + _INT32.size, end, api_version)
+
+
+def look_said(api_key: int, api_version: int, body: Buffer) -> bytes:
+    """Returns what a request says; of a Produce request what stands around its records, which are most of it."""
+    names = look_names_of_body(body, api_version) if api_key == PRODUCE else None
+    return bytes(body) if names is None else names
 
 
 def _name_end(buffer: Buffer, position: int, *, is_flexible: bool) -> int:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 from kordon.codecs.primitives import Entity, Primitive
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Array, Field, Message, Struct
 
 
@@ -25,13 +26,13 @@ class NamingField(NamedTuple):
 
 
 @cache
-def places(message: Message) -> tuple[NamingField, ...]:
+def places(message: Message[Row]) -> tuple[NamingField, ...]:
     """Returns where a message names things, in all its versions."""
     return tuple(_of(message.fields))
 
 
 @cache
-def entities_at(message: Message, version: int) -> frozenset[Entity]:
+def entities_at(message: Message[Row], version: int) -> frozenset[Entity]:
     """Returns what a message can name in one version."""
     return frozenset(_named(message.fields, version))
 

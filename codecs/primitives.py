@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 import struct
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -26,14 +26,25 @@ from kordon.codecs.turns import LAST_AT_ONCE, ROWS_AT_ONCE, rows_done
 # pyright: reportPrivateUsage=false
 
 if TYPE_CHECKING:
+    from construct.core import Context
+
     Codec: TypeAlias = construct.Construct[Any, Any]
-    _Adapter: TypeAlias = construct.Adapter[Any, Any, Any, Any]
+    _Number: TypeAlias = construct.FormatField[float, float]
+    _NumberCodec: TypeAlias = construct.Construct[int, int]
+    _LengthAdapter: TypeAlias = construct.Adapter[int, int, int, int]
+    _BooleanAdapter: TypeAlias = construct.Adapter[int, int, bool, bool]
+    _TextAdapter: TypeAlias = construct.Adapter[bytes | None, bytes | None, str | None, str | None]
+    _UuidAdapter: TypeAlias = construct.Adapter[bytes, bytes, uuid.UUID, uuid.UUID]
+    _SizedCodec: TypeAlias = construct.Construct[bytes | None, "bytes | Pieces | None"]
+    _RepeatedCodec: TypeAlias = construct.Construct[list[object] | None, Sequence[object] | None]
 else:
-    Codec = construct.Construct
-    _Adapter = construct.Adapter
+    Codec = _NumberCodec = _SizedCodec = _RepeatedCodec = construct.Construct
+    _LengthAdapter = _BooleanAdapter = _TextAdapter = _UuidAdapter = construct.Adapter
 
 Stream: TypeAlias = Any
 """What codecs read is a `Frame`, what they write to a BytesIO; construct's stubs ask for any IO[bytes]."""
+Written: TypeAlias = Any
+"""construct's own classes return the value that they wrote, and its stubs say a number; nobody uses it."""
 
 UNFIT: Final = (construct.ConstructError, TypeError, ValueError, AttributeError)
 """What a codec raises for a value that it cannot write, BuildError among them."""
@@ -111,11 +122,11 @@ class Frame(io.BytesIO):
         return self.read(count)
 
 
-class UVarint(Codec):
+class UVarint(_NumberCodec):
     """An unsigned varint of at most 5 bytes and 31 bits: the lengths, counts and tags of flexible versions."""
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
-        byte = stream.read(1)
+    def _parse(self, stream: Stream, context: Context, path: str) -> int:
+        byte: bytes = stream.read(1)
         if byte and byte[0] < 0x80:  # nearly all are
             return byte[0]
         return self.parse_behind(byte, stream)
@@ -141,7 +152,7 @@ class UVarint(Codec):
             raise stream.fail(f"unsigned varint {value} is above 2^31 - 1")
         return value
 
-    def _build(self, obj: int, stream: Stream, context: Any, path: Any) -> Any:
+    def _build(self, obj: int, stream: Stream, context: Context, path: str) -> Written:
         if not 0 <= obj <= LARGEST_UVARINT:
             raise ValueError(f"{obj} is no unsigned varint of 31 bits")
         stream.write(uvarint(obj))
@@ -160,19 +171,19 @@ def uvarint(value: int) -> bytes:
 UVARINT: Final = UVarint()
 
 
-class CompactLength(_Adapter):
+class CompactLength(_LengthAdapter):
     """Length plus one, so that 0 can say null (KIP-482)."""
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
-        byte = stream.read(1)
+    def _parse(self, stream: Stream, context: Context, path: str) -> int:
+        byte: bytes = stream.read(1)
         if byte and byte[0] < 0x80:  # nearly all are
             return byte[0] - 1
         return UVARINT.parse_behind(byte, stream) - 1
 
-    def _decode(self, obj: int, context: Any, path: Any) -> int:
+    def _decode(self, obj: int, context: Context, path: str) -> int:
         return obj - 1
 
-    def _encode(self, obj: int, context: Any, path: Any) -> int:
+    def _encode(self, obj: int, context: Context, path: str) -> int:
         return obj + 1
 
 
@@ -183,20 +194,19 @@ class Pieces(list[bytes | bytearray | memoryview]):
     """Bytes that lie in several places, as the value of a bytes field that is built: they are written one by one."""
 
 
-class Built(dict[str, Any]):
+class Built(dict[str, object]):
     """An element of an array with its bytes, for what is written again and again; nobody changes it.
 
     Args:
-        value: Of the element.
         data: As the array's version writes it.
     """
 
-    def __init__(self, value: Mapping[str, Any], data: bytes) -> None:
+    def __init__(self, value: Mapping[str, object], data: bytes) -> None:
         super().__init__(value)
         self.data = data
 
 
-class Sized(Codec):
+class Sized(_SizedCodec):
     """Bytes behind their length; a length of -1 is null, where null is allowed."""
 
     def __init__(self, length: Codec, what: str, *, nullable: bool) -> None:
@@ -205,15 +215,16 @@ class Sized(Codec):
         self._what = what
         self._nullable = nullable
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
+    def _parse(self, stream: Stream, context: Context, path: str) -> bytes | None:
         length: int = self._length._parse(stream, context, path)
         if length < 0:
             if length == -1 and self._nullable:
                 return None
             raise stream.fail(f"{self._what} has the length {length}" + (", but is never null" * (length == -1)))
-        return stream.take(length, self._what)
+        taken: bytes = stream.take(length, self._what)
+        return taken
 
-    def _build(self, obj: bytes | Pieces | None, stream: Stream, context: Any, path: Any) -> Any:
+    def _build(self, obj: bytes | Pieces | None, stream: Stream, context: Context, path: str) -> Written:
         if obj is None:
             if not self._nullable:
                 raise TypeError("null is not allowed")
@@ -228,13 +239,13 @@ class Sized(Codec):
         return obj
 
 
-class Text(_Adapter):
+class Text(_TextAdapter):
     """UTF-8, strictly: a name that is none is refused, not mended into another name."""
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
+    def _parse(self, stream: Stream, context: Context, path: str) -> str | None:
         return self._decode(self.subcon._parse(stream, context, path), context, path)
 
-    def _decode(self, obj: bytes | None, context: Any, path: Any) -> str | None:
+    def _decode(self, obj: bytes | None, context: Context, path: str) -> str | None:
         if obj is None:
             return None
         try:
@@ -242,36 +253,35 @@ class Text(_Adapter):
         except UnicodeDecodeError as error:
             raise WireError(f"string is not UTF-8: {error.reason}") from None
 
-    def _encode(self, obj: str | None, context: Any, path: Any) -> bytes | None:
+    def _encode(self, obj: str | None, context: Context, path: str) -> bytes | None:
         return None if obj is None else obj.encode()
 
 
-class UuidText(_Adapter):
+class UuidText(_UuidAdapter):
     """16 bytes as a `uuid.UUID`; all zero stands for "no id"."""
 
-    def _decode(self, obj: bytes, context: Any, path: Any) -> uuid.UUID:
+    def _decode(self, obj: bytes, context: Context, path: str) -> uuid.UUID:
         return uuid.UUID(bytes=obj)
 
-    def _encode(self, obj: uuid.UUID, context: Any, path: Any) -> bytes:
+    def _encode(self, obj: uuid.UUID, context: Context, path: str) -> bytes:
         return obj.bytes
 
 
-class Boolean(_Adapter):
+class Boolean(_BooleanAdapter):
     """One byte; anything but 0 is true, as in Java."""
 
-    def _decode(self, obj: int, context: Any, path: Any) -> bool:
+    def _decode(self, obj: int, context: Context, path: str) -> bool:
         return obj != 0
 
-    def _encode(self, obj: bool, context: Any, path: Any) -> int:
+    def _encode(self, obj: bool, context: Context, path: str) -> int:
         return 1 if obj else 0
 
 
-class Repeated(Codec):
+class Repeated(_RepeatedCodec):
     """An array: a count, then as many elements.
 
     Args:
         count: Codec of the count; -1 is null.
-        element: Codec of one element.
         least_bytes: Fewest bytes an element takes, at least 1; bounds what a count can make us allocate.
         nullable: Whether null is allowed.
     """
@@ -283,7 +293,7 @@ class Repeated(Codec):
         self._least_bytes = least_bytes
         self._nullable = nullable
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> list[Any] | None:
+    def _parse(self, stream: Stream, context: Context, path: str) -> list[object] | None:
         count: int = self._count._parse(stream, context, path)
         if count < 0:
             if count == -1 and self._nullable:
@@ -296,7 +306,7 @@ class Repeated(Codec):
         if stream.rows is not None:
             stream.rows.take(count, stream.base + stream.tell())
         parse = self._element._parse
-        elements: list[Any] = []
+        elements: list[object] = []
         try:
             for index in range(count):
                 if not index & LAST_AT_ONCE:
@@ -306,7 +316,7 @@ class Repeated(Codec):
             raise error.under(f"[{len(elements)}]") from None
         return elements
 
-    def _parse_numbers(self, stream: Stream, number: construct.FormatField[Any, Any], count: int) -> list[Any]:
+    def _parse_numbers(self, stream: Stream, number: _Number, count: int) -> list[object]:
         """Reads numbers at once: many of them cost what a row does."""
         if stream.rows is not None:
             stream.rows.take(count // _NUMBERS_PER_ROW, stream.base + stream.tell())
@@ -314,7 +324,7 @@ class Repeated(Codec):
         return list(struct.unpack(f">{count}{kind}", stream.take(count * number.length, "array")))
 
     @staticmethod
-    def _build_numbers(number: construct.FormatField[Any, Any], obj: Any, stream: Stream) -> bool:
+    def _build_numbers(number: _Number, obj: Sequence[object], stream: Stream) -> bool:
         """Writes numbers at once; False: one of them does not fit, and writing them one by one says which."""
         try:
             stream.write(struct.pack(f">{len(obj)}{number.fmtstr[1:]}", *obj))
@@ -322,7 +332,7 @@ class Repeated(Codec):
             return False
         return True
 
-    def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
+    def _build(self, obj: Sequence[object] | None, stream: Stream, context: Context, path: str) -> Written:
         if obj is None:
             if not self._nullable:
                 raise TypeError("null is not allowed")
@@ -355,13 +365,13 @@ class Nullable(Codec):
         super().__init__()
         self._inner = inner
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> Any:
+    def _parse(self, stream: Stream, context: Context, path: str) -> object:
         marker = stream.take(1, "marker of a nullable struct")
         if marker[0] >= 0x80:  # Java takes every negative byte for null
             return None
         return self._inner._parse(stream, context, path)
 
-    def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
+    def _build(self, obj: object, stream: Stream, context: Context, path: str) -> Written:
         stream.write(b"\xff" if obj is None else b"\x01")
         if obj is not None:
             self._inner._build(obj, stream, context, path)
@@ -389,7 +399,7 @@ class Primitive:
     """The type's name in Kafka's schemas."""
     codec: Callable[[bool, bool], Codec]
     """From (flexible, nullable) to what reads and writes it."""
-    default: Any
+    default: float | str | bytes | uuid.UUID
     """The value of a field that the table gives no other default."""
     fixed_bytes: int = 0
     """Its size, 0 if a length stands in front."""
@@ -431,7 +441,7 @@ RECORDS: Final = _sized("records", construct.Int32sb, 4, b"")
 """Record batches as they are: bytes that nobody opens here (`kordon.codecs.records` reads their headers)."""
 
 
-def build_field(name: str, codec: Codec, value: Any, stream: io.BytesIO) -> None:
+def build_field(name: str, codec: Codec, value: object, stream: io.BytesIO) -> None:
     """Writes the value of a field.
 
     Raises:
@@ -443,7 +453,7 @@ def build_field(name: str, codec: Codec, value: Any, stream: io.BytesIO) -> None
         raise unfit(name, value, error) from None
 
 
-def unfit(name: str, value: Any, error: Exception) -> BuildError:
+def unfit(name: str, value: object, error: Exception) -> BuildError:
     """Returns the error that says so of a field, or of an element by its index; `error` is one of `UNFIT`."""
     if isinstance(error, BuildError):
         return error.under(name)

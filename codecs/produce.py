@@ -249,7 +249,6 @@ def build_produce(version: int, acks: int, timeout_ms: int, topics: Batches) -> 
         version: 3 to 12.
         acks: 1 or -1.
         timeout_ms: How long the broker may wait for copies.
-        topics: What is written.
     """
     flexible = version >= FLEXIBLE
     pieces: list[Buffer] = []

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from struct import Struct
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
+from kordon.codecs.bodies import DescribeProducersResponseActiveProducer
 from kordon.codecs.messages import describe_producers as table
 from kordon.codecs.primitives import LARGEST_UVARINT
 
@@ -171,10 +172,20 @@ class _AnswerWalk:
 
 
 def _by_table(body: memoryview) -> dict[tuple[str, int], Described]:
-    answer: Any = table.RESPONSE.parse(VERSION, body)
     found: dict[tuple[str, int], Described] = {}
-    for topic in answer.topics:
+    for topic in table.RESPONSE.parse(VERSION, body).topics:
         for row in topic.partitions:
-            rows = (ProducerRow(*(each[name] for name in ProducerRow._fields)) for each in row.active_producers)
+            rows = map(_row, row.active_producers)
             found[topic.name, row.partition_index] = Described(row.error_code, row.error_message, ProducerRows.of(rows))
     return found
+
+
+def _row(each: DescribeProducersResponseActiveProducer) -> ProducerRow:
+    return ProducerRow(
+        each.producer_id,
+        each.producer_epoch,
+        each.last_sequence,
+        each.last_timestamp,
+        each.coordinator_epoch,
+        each.current_txn_start_offset,
+    )

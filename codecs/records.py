@@ -112,11 +112,6 @@ class BatchHeader(NamedTuple):
         return self.attributes & 0x07
 
     @property
-    def is_log_append_time(self) -> bool:
-        """Whether the broker's clock gave the timestamps."""
-        return bool(self.attributes & 0x08)
-
-    @property
     def is_transactional(self) -> bool:
         """Whether the batch belongs to a transaction."""
         return bool(self.attributes & 0x10)

@@ -48,9 +48,7 @@ def retag(buffer: WritableBuffer, at: int, producer_id: int, producer_epoch: int
 
     Args:
         buffer: Holds the batch's header; the records need not be there, their length is in it.
-        at: Where the batch begins.
         producer_id: As it is to stand in the log.
-        producer_epoch: The same.
         base_sequence: Of its first record.
     """
     length, crc, old_id, old_epoch, old_sequence = _HEAD.unpack_from(buffer, at)

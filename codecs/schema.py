@@ -27,7 +27,7 @@ from dataclasses import field as attribute
 from itertools import groupby
 from struct import Struct as Layout
 from struct import error as LayoutError  # noqa: N812 - it is a class
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 import construct
 
@@ -44,11 +44,16 @@ from kordon.codecs.primitives import (
     Repeated,
     RowBudget,
     Stream,
+    Written,
     build_field,
     unfit,
 )
+from kordon.codecs.row import Row
 from kordon.codecs.tagged import Tags
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go
+
+if TYPE_CHECKING:
+    from construct.core import Context
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
@@ -56,6 +61,9 @@ from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _Stream = TypeVar("_Stream", bound=io.BytesIO)
+_Body_co = TypeVar("_Body_co", bound=Row, covariant=True)
+_Request = TypeVar("_Request", bound=Row)
+_Response = TypeVar("_Response", bound=Row)
 
 _OPEN_END: Final = 2**15
 _TYPE_DEFAULT: Final = object()
@@ -108,9 +116,9 @@ class Field:
     """Versions in which it is a tagged field."""
     flexible: range | None
     """Versions in which it is encoded compactly, if they are not the message's."""
-    default: Any
+    default: object
 
-    def new_default(self) -> Any:
+    def new_default(self) -> object:
         """Returns what the field holds when nobody has set it: a list or mapping is a new one each time."""
         if self.default is not _TYPE_DEFAULT:
             return self.default
@@ -132,7 +140,7 @@ def field(
     tag: int | None = None,
     tagged: str | None = None,
     flexible: str | None = None,
-    default: Any = _TYPE_DEFAULT,
+    default: object = _TYPE_DEFAULT,
 ) -> Field:
     """Makes one row of a table.
 
@@ -229,7 +237,7 @@ class Single(NamedTuple):
     """A field that is read and written for itself."""
 
     codec: Codec
-    default: Callable[[], Any]
+    default: Callable[[], object]
 
 
 class Numbers:
@@ -249,7 +257,7 @@ class Numbers:
         """Returns the field that is not whole where only `size` bytes are there."""
         return next(row.name for row, codec in self._rows if (size := size - codec.sizeof()) < 0)
 
-    def build(self, value: Mapping[str, Any], stream: io.BytesIO) -> None:
+    def build(self, value: Mapping[str, object], stream: io.BytesIO) -> None:
         """Writes the fields of a struct.
 
         Raises:
@@ -296,8 +304,8 @@ class Fields(construct.Struct):
         self._steps = list(_steps(rows))
         self._tags = tags
 
-    def _parse(self, stream: Stream, context: Any, path: Any) -> construct.Container[Any]:
-        value: construct.Container[Any] = construct.Container()
+    def _parse(self, stream: Stream, context: Context, path: str) -> Row:  # type: ignore[override]
+        value = Row()
         for name, step in self._steps:
             if isinstance(step, Numbers):
                 data = stream.read(step.layout.size)
@@ -316,7 +324,7 @@ class Fields(construct.Struct):
             self._tags.parse_into(value, stream, context)
         return value
 
-    def _build(self, obj: Any, stream: Stream, context: Any, path: Any) -> Any:
+    def _build(self, obj: Mapping[str, object], stream: Stream, context: Context, path: str) -> Written:  # type: ignore[override]
         for name, step in self._steps:
             if isinstance(step, Numbers):
                 step.build(obj, stream)
@@ -350,15 +358,13 @@ def fields_of(fields: tuple[Field, ...], version: int, *, flexible: bool, tags: 
     """Makes the construct of a struct's fields in a version.
 
     Args:
-        fields: The rows of the table.
-        version: Of the message.
         flexible: Whether that version is flexible.
         tags: Whether the tagged fields belong to what is read; not so for the first part of a message.
     """
     rows = [(row, _codec_of_field(row, version, flexible=flexible)) for row in plain_fields(fields, version)]
     if not (flexible and tags):
         return Fields(rows, None)
-    known: dict[int, tuple[str, Codec, Callable[[], Any]]] = {
+    known: dict[int, tuple[str, Codec, Callable[[], object]]] = {
         row.tag: (row.name, _codec_of_field(row, version, flexible=True), row.new_default)
         for row in tagged_fields(fields, version)
         if row.tag is not None
@@ -372,18 +378,17 @@ def _codec_of_field(row: Field, version: int, *, flexible: bool) -> Codec:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(Generic[_Body_co]):
     """Some of a message's top-level fields in one version: all of them, the first ones, or the last ones."""
 
     message: str
     version: int
     fields: Fields
 
-    def parse(self, buffer: Buffer, rows: RowBudget | None = None) -> tuple[construct.Container[Any], int]:
+    def parse(self, buffer: Buffer, rows: RowBudget | None = None) -> tuple[_Body_co, int]:
         """Reads the part from the start of `buffer`.
 
         Args:
-            buffer: What it stands in.
             rows: How many rows may be read, for what strangers send; None: as many as there are.
 
         Returns:
@@ -398,9 +403,9 @@ class Part:
             value = self.fields._parse(stream, NO_CONTEXT, "")
         except WireError as error:
             raise error.within(self.message, self.version) from None
-        return value, stream.tell()
+        return cast(_Body_co, value), stream.tell()
 
-    def build(self, value: Mapping[str, Any]) -> bytes:
+    def build(self, value: Mapping[str, object]) -> bytes:
         """Writes the part; fields that are not in `value` have their defaults, what is not of the part is ignored.
 
         Raises:
@@ -408,7 +413,7 @@ class Part:
         """
         return self._write(value, io.BytesIO()).getvalue()
 
-    def build_pieces(self, value: Mapping[str, Any]) -> list[Buffer]:
+    def build_pieces(self, value: Mapping[str, object]) -> list[Buffer]:
         """Does as `build`; what the value has as `Pieces` is not copied, but stands among what is returned.
 
         Raises:
@@ -416,7 +421,7 @@ class Part:
         """
         return self._write(value, Gathered()).take()
 
-    def _write(self, value: Mapping[str, Any], stream: _Stream) -> _Stream:
+    def _write(self, value: Mapping[str, object], stream: _Stream) -> _Stream:
         try:
             self.fields._build(value, stream, NO_CONTEXT, "")
         except BuildError as error:
@@ -425,8 +430,11 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Message:
-    """A message of the Kafka protocol: its table, and what reads and writes it in every version."""
+class Message(Generic[_Body_co]):
+    """A message of the Kafka protocol: its table, and what reads and writes it in every version.
+
+    Type checkers know its body as a class of `kordon.codecs.bodies`, if it has one there, and else as Any.
+    """
 
     name: str
     """As Kafka's schema has it: `MetadataRequest`."""
@@ -435,14 +443,14 @@ class Message:
     """The api key; -1 for what is no request or response (headers, what is inside of bytes)."""
     versions: range
     flexible_versions: range
-    _cache: dict[Any, Part] = attribute(default_factory=dict[Any, Part], repr=False)
+    _cache: dict[tuple[int, str, str], Part[_Body_co]] = attribute(default_factory=dict, repr=False)
 
     @property
     def flexible(self) -> int | None:
         """The first flexible version, None if there is none."""
         return self.flexible_versions[0] if self.flexible_versions else None
 
-    def at(self, version: int) -> Part:
+    def at(self, version: int) -> Part[_Body_co]:
         """Returns the codec of a version, made at the first call.
 
         Raises:
@@ -450,15 +458,15 @@ class Message:
         """
         return self._part(version, "", "")
 
-    def prefix(self, version: int, until: str) -> Part:
+    def prefix(self, version: int, until: str) -> Part[_Body_co]:
         """Returns the codec of the top-level fields before `until`, for messages whose rest is of no interest."""
         return self._part(version, "", until)
 
-    def suffix(self, version: int, after: str) -> Part:
+    def suffix(self, version: int, after: str) -> Part[_Body_co]:
         """Returns the codec of the top-level fields behind `after`, tagged fields included."""
         return self._part(version, after, "")
 
-    def parse(self, version: int, buffer: Buffer) -> construct.Container[Any]:
+    def parse(self, version: int, buffer: Buffer) -> _Body_co:
         """Reads a message that fills `buffer`.
 
         Returns:
@@ -475,7 +483,7 @@ class Message:
             raise WireError(reason, message=self.name, version=version, offset=consumed)
         return value
 
-    def build(self, version: int, value: Mapping[str, Any]) -> bytes:
+    def build(self, version: int, value: Mapping[str, object]) -> bytes:
         """Writes a message; fields that are not in `value` have their defaults.
 
         Raises:
@@ -484,7 +492,7 @@ class Message:
         """
         return self.at(version).build(value)
 
-    def build_last(self, version: int, value: MutableMapping[str, Any]) -> bytes:
+    def build_last(self, version: int, value: MutableMapping[str, object]) -> bytes:
         """Writes a message that is needed no more; the rows of a large one are freed, in turns.
 
         Raises:
@@ -496,7 +504,7 @@ class Message:
             let_go(value)
         return body
 
-    def build_pieces(self, version: int, value: Mapping[str, Any]) -> list[Buffer]:
+    def build_pieces(self, version: int, value: Mapping[str, object]) -> list[Buffer]:
         """Writes a message whose large fields are `Pieces`, and does not copy these.
 
         Returns:
@@ -508,14 +516,14 @@ class Message:
         """
         return self.at(version).build_pieces(value)
 
-    def _part(self, version: int, after: str, until: str) -> Part:
+    def _part(self, version: int, after: str, until: str) -> Part[_Body_co]:
         key = (version, after, until)
         part = self._cache.get(key)
         if part is None:
             part = self._cache[key] = self._make(version, after, until)
         return part
 
-    def _make(self, version: int, after: str, until: str) -> Part:
+    def _make(self, version: int, after: str, until: str) -> Part[_Body_co]:
         if version not in self.versions:
             known = f"{self.versions[0]} to {self.versions[-1]}"
             raise WireError(f"no such version, known are {known}", message=self.name, version=version)
@@ -528,14 +536,25 @@ class Message:
         return Part(self.name, version, fields_of(rows, version, flexible=flexible, tags=not until))
 
 
-def message(name: str, *fields: Field, versions: str, flexible: str | None = None, key: int = -1) -> Message:
+@dataclass(frozen=True, slots=True)
+class Api(Generic[_Request, _Response]):
+    """A request with its response: type checkers know from it what to give to a broker, and what comes back."""
+
+    request: Message[_Request]
+    response: Message[_Response]
+
+    @property
+    def key(self) -> int:
+        """The api key."""
+        return self.request.api_key
+
+
+def message(name: str, *fields: Field, versions: str, flexible: str | None = None, key: int = -1) -> Message[Any]:
     """Makes a message's table.
 
     Args:
         name: The message's name in Kafka's schemas.
-        fields: Its rows.
         versions: Versions that exist: `"0-13"`.
         flexible: Versions that are flexible: `"9+"`.
-        key: Its api key.
     """
     return Message(name, fields, key, versions_of(versions), versions_of(flexible))

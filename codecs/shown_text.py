@@ -30,7 +30,6 @@ def shown(text: str, *, keeps_lines: bool = False) -> str:
     The escapes are those of JSON, so JSON that is escaped so still says the same.
 
     Args:
-        text: Anything.
         keeps_lines: Whether line ends and tabs stay, as in a page or in a text of Kordon's own.
 
     >>> print(shown("app\x1b[2K\nforged"))

@@ -22,6 +22,7 @@ from typing import Final, NamedTuple
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.primitives import LARGEST_UVARINT, Primitive
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Array, Buffer, Field, Message, Struct, Type, fixed_size, plain_fields
 
 _INT16: Final = Layout(">h")
@@ -65,8 +66,6 @@ class Skim:
     """A walk over the body of one message.
 
     Args:
-        message: The message whose body comes.
-        version: Its version.
         after: The top-level field behind which the walk ends.
 
     Raises:
@@ -86,7 +85,7 @@ class Skim:
         "done",
     )
 
-    def __init__(self, message: Message, version: int, after: str) -> None:
+    def __init__(self, message: Message[Row], version: int, after: str) -> None:
         self.done = False
         """Whether the field has been passed."""
         self._message = message
@@ -103,7 +102,6 @@ class Skim:
         """Walks on.
 
         Args:
-            chunk: Bytes of the message.
             start: Where its next byte stands.
             end: Where the bytes at hand end.
 
@@ -221,7 +219,7 @@ class Skim:
 
 
 @cache
-def program(message: Message, version: int, after: str) -> tuple[Step, ...]:
+def program(message: Message[Row], version: int, after: str) -> tuple[Step, ...]:
     """Makes the steps that lead from the start of a message's body to the end of a top-level field.
 
     Raises:

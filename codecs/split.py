@@ -119,9 +119,7 @@ def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytes:
     """Makes the batch that moves a consumer from one offset to another: a marker that nobody delivers (STEP-OVER).
 
     Args:
-        base_offset: Where the consumer is.
         next_offset: Where it is to go on; at most `MOST_FILLED` further.
-        leader_epoch: Of the batch.
 
     Raises:
         ValueError: It would not move forwards, or too far.

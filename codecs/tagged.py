@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import construct
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.primitives import UVARINT, Codec, Frame, Sized, build_field, uvarint
+from kordon.codecs.row import Row
+
+if TYPE_CHECKING:
+    from construct.core import Context
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
@@ -32,7 +36,7 @@ class Tags(Codec):
         known: By tag, the field's name, what reads and writes it, and a function that makes its default.
     """
 
-    def __init__(self, known: Mapping[int, tuple[str, Codec, Callable[[], Any]]]) -> None:
+    def __init__(self, known: Mapping[int, tuple[str, Codec, Callable[[], object]]]) -> None:
         super().__init__()
         self._known = dict(sorted(known.items()))
         self._default_bytes = {tag: _bytes_of(name, codec, make()) for tag, (name, codec, make) in known.items()}
@@ -40,10 +44,10 @@ class Tags(Codec):
         """Defaults that all messages may share: nothing can change them."""
         self._made = {tag: each for tag, each in self._known.items() if each[0] not in self._lasting}
 
-    def parse_into(self, value: construct.Container[Any], stream: Frame, context: Any) -> None:
+    def parse_into(self, value: Row, stream: Frame, context: Context) -> None:
         """Reads the section and adds what it holds to `value`."""
         if self._lasting:
-            dict.update(value, self._lasting)  # construct's own is a loop in Python
+            value.update(self._lasting)
         for tag, (name, codec, make) in self._made.items():
             default = make()
             absent_struct = isinstance(default, dict)
@@ -93,7 +97,7 @@ class Tags(Codec):
             build_field("_tagged", _TAGGED_BYTES, data, stream)
 
 
-def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
+def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Context) -> object:
     try:
         value = codec._parse(stream, context, name)
         if stream.remaining:
@@ -105,7 +109,7 @@ def _parse_tagged(name: str, codec: Codec, stream: Frame, context: Any) -> Any:
     return value
 
 
-def _bytes_of(name: str, codec: Codec, value: Any) -> bytes:
+def _bytes_of(name: str, codec: Codec, value: object) -> bytes:
     stream = io.BytesIO()
     build_field(name, codec, value, stream)
     return stream.getvalue()

@@ -7,7 +7,7 @@ its own, and `rows_done` passes control back to the event loop. Anywhere else `r
 from __future__ import annotations
 
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Final
 
 from greenlet import getcurrent, greenlet
 
@@ -46,7 +46,7 @@ def rows_done(count: int) -> None:
             work.pause()
 
 
-def let_go(value: MutableMapping[str, Any]) -> None:
+def let_go(value: MutableMapping[str, object]) -> None:
     """Frees a message that is needed no more, in turns: all its rows at once may take longer than a turn."""
     lists = [list(rows) for rows in value.values() if isinstance(rows, list)]
     value.clear()

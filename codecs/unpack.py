@@ -13,12 +13,12 @@ AbstractLegacyRecordBatch.java in Kafka 4.3; the framing of snappy-java.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from mmap import mmap
 from struct import Struct as Layout
 from struct import error as struct_error
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 import cramjam
 from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
@@ -59,6 +59,21 @@ _NO_ROOM: Final = "write whole buffer"
 """What codecs say when the output does not fit."""
 
 
+class OpenedRecord(Protocol):
+    """A record of a batch of any magic, as aiokafka's own records have it."""
+
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    @property
+    def timestamp(self) -> int | None: ...  # noqa: D102
+    @property
+    def key(self) -> bytes | memoryview | None: ...  # noqa: D102
+    @property
+    def value(self) -> bytes | memoryview | None: ...  # noqa: D102
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]: ...  # noqa: D102
+
+
 class OldRecord(NamedTuple):
     """A message of magic 0 or 1, by the names that aiokafka gives records."""
 
@@ -74,7 +89,7 @@ class UnpackedTooLarge(WireError):  # noqa: N818 - a finding about a batch, name
     """Raised if a batch holds more than the bound. Its bytes are sound, but Kordon must not open them."""
 
 
-def records_of(batch: Buffer, limit_bytes: int) -> Iterator[Any]:
+def records_of(batch: Buffer, limit_bytes: int) -> Iterator[OpenedRecord]:
     """Opens one whole batch (or, of magic 0 and 1, one message), whatever its compression.
 
     Args:
@@ -91,7 +106,7 @@ def records_of(batch: Buffer, limit_bytes: int) -> Iterator[Any]:
     return records_in(unpacked(batch, limit_bytes))
 
 
-def records_in(plain: memoryview) -> Iterator[Any]:
+def records_in(plain: memoryview) -> Iterator[OpenedRecord]:
     """Reads the records of what `unpacked` returns.
 
     Raises:

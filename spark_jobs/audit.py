@@ -63,8 +63,6 @@ class Audit:
     """Runs one audit.
 
     Args:
-        spark: The session.
-        options: What is asked.
         metrics: Are told of all that is done.
         parts: Of the engine; None: as `options` say.
     """
@@ -120,7 +118,7 @@ class Audit:
             raise CannotCheck(told) from error
         if failures >= _MOST_FAILURES and self._has_brokers():
             raise CannotCheck(f"the audit failed {failures} times at the same place: {cause}") from error
-        log.warning("the query ended, it is begun again: %s", cause)
+        log.warning("the query ended and begins again: %s", cause)
         self._pause()
         while not self._stopping and not self._has_brokers():
             self._pause()
@@ -188,7 +186,7 @@ class Audit:
             except StreamingQueryException as error:
                 if not starts_left or _NOT_STARTED not in str(error):
                     raise CannotCheck(cause_of(str(error))) from error
-                log.warning("the query is begun again: %s", cause_of(str(error)))
+                log.warning("the query begins again: %s", cause_of(str(error)))
 
     def verdict(self) -> RuleVerdict:
         """Returns the verdict of everything judged so far, as the report has it."""
@@ -270,11 +268,13 @@ class Audit:
             if reading.folder is None:
                 raise CannotCheck(cause_of(str(error))) from error
         except BrokersUnavailable as error:
-            raise CannotCheck(f"no broker of --bootstrap {reading.bootstrap} can be asked: {error}") from error
+            raise CannotCheck(
+                f"the auditor cannot ask any broker of --bootstrap {reading.bootstrap}: {error}"
+            ) from error
         if reading.folder is None and not found:
             raise CannotCheck(
-                f"there is no topic {reading.decisions_topic}: Kordon writes it where `decisions.to` is `topic`, and "
-                f"hides it from its clients, so --bootstrap has to name brokers"
+                f"there is no topic {reading.decisions_topic}: Kordon writes it if `decisions.to` is `topic`, and "
+                f"hides it from its clients, so --bootstrap must name brokers"
             )
         if sinks.topic is not None:
             self._make(sinks.topic.name)
@@ -287,8 +287,8 @@ class Audit:
                 self._cluster.make_topic(topic, findings.TOPIC_CONFIGS)
         except BrokersUnavailable as error:
             log.warning(
-                "the topic %s cannot be made (%s): if it is not there, make it, with cleanup.policy=compact; allow the "
-                "auditor's user (--config) to write it, or have none by --findings-topic ''",
+                "the auditor cannot create the topic %s (%s): create it with cleanup.policy=compact and allow the "
+                "auditor's user (--config) to write it, or do without it by --findings-topic ''",
                 topic,
                 error,
             )
@@ -337,7 +337,7 @@ class Audit:
         try:
             self.engine.deliver()
         except (PySparkException, Py4JError) as error:  # as a micro-batch's own, it ends nothing
-            log.warning("findings that wait cannot be carried on: %s", cause_of(str(error)))
+            log.warning("findings that wait cannot be written yet: %s", cause_of(str(error)))
         try:
             judged = self.storage.offsets(self.engine.last_batch)
             self._metrics.lag(self._lag.measure(judged, self.engine.topics, self.engine.totals))

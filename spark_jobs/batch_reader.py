@@ -90,8 +90,6 @@ def read_partition(cluster: Cluster, place: PartitionKey, start: int | None, end
     """Reads the batches that begin in offsets [start, end), and says at last how far it was read.
 
     Args:
-        cluster: Where to ask.
-        place: The partition.
         start: None: from the log's beginning.
         end: At most the high watermark of some time. Where the log is shorter now, what is missing is passed over.
 

@@ -56,7 +56,7 @@ class BatchesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """By which it is asked for."""
+        """The name that Spark asks for."""
         return "kordon.batches"
 
     def schema(self) -> StructType:
@@ -124,7 +124,7 @@ class BatchesStream(DataSourceStreamReader):
         return self._reading.read(partition)
 
     def commit(self, end: Offsets) -> None:
-        """Is told that a micro-batch is complete."""
+        """Takes note that a micro-batch is complete."""
         self._positions |= _places(end)
 
     def _pinned(self, ends: dict[PartitionKey, int]) -> dict[PartitionKey, int]:

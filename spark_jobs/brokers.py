@@ -165,13 +165,13 @@ class Broker:
             self._socket.sendall(_SIZE.pack(len(header) + len(body)) + header + body)
             size = _SIZE.unpack(self._take(_SIZE.size))[0]
             if not 0 < size <= _MOST_BYTES:
-                raise BrokersUnavailable(f"{self.address}: an answer of {size} bytes; this is no Kafka broker")
+                raise BrokersUnavailable(f"{self.address}: an answer of {size} bytes: the server is no Kafka broker")
             answer = self._take(size)
             told, begin = parse_response_header(api_key, version, answer)
         except (OSError, WireError) as error:
             raise BrokersUnavailable(f"{self.address}: {error}") from error
         if told.correlation_id != self._number:
-            raise BrokersUnavailable(f"{self.address}: an answer that nobody asked for")
+            raise BrokersUnavailable(f"{self.address}: an answer without a request")
         return answer[begin:]
 
     def _take(self, size: int) -> memoryview:
@@ -187,7 +187,9 @@ class Broker:
     def _version(self, api_key: int) -> int:
         common = [version for version in _SPOKEN[api_key] if version in self._versions.get(api_key, ())]
         if not common:
-            raise BrokersUnavailable(f"{self.address}: it speaks no version of api key {api_key} that the auditor does")
+            raise BrokersUnavailable(
+                f"{self.address}: the broker and the auditor have no version of api key {api_key} in common"
+            )
         return common[-1]
 
     def _greet(self, security: Security) -> None:
@@ -221,7 +223,6 @@ class Cluster:
 
     Args:
         bootstrap: Addresses to ask first, `host:port` with commas between.
-        security: How they are reached.
     """
 
     def __init__(self, bootstrap: str, security: Security) -> None:
@@ -393,5 +394,5 @@ def _address(text: str) -> tuple[str, int]:
     """Reads `host:port`, an IPv6 address in brackets."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdigit():
-        raise BrokersUnavailable(f"{text!r} is no address: host:port is")
+        raise BrokersUnavailable(f"{text!r} is not an address: write host:port")
     return host.strip("[]"), int(port)

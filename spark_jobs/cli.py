@@ -5,7 +5,6 @@ Nothing here imports PySpark before a command runs: who has not installed it is 
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import signal
@@ -16,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import click
 
-from kordon.spark_jobs.errors import CannotCheck, MissingPart, WithoutJavasStacks, cause_of, words_of
+from kordon.spark_jobs.errors import CannotCheck, WithoutJavasStacks, cause_of, need_packages, words_of
+from kordon.spark_jobs.report_command import report
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -50,26 +50,12 @@ log: Final = logging.getLogger("kordon.audit")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class _AuditCommands(click.Group):
-    """The commands; that of the report is loaded when it is asked for, as pyarrow may be missing."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names them."""
-        return sorted([*super().list_commands(ctx), "report"])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Finds one."""
-        if cmd_name != "report":
-            return super().get_command(ctx, cmd_name)
-        _need_packages("pyarrow")
-        from kordon.spark_jobs.report.command import report  # noqa: PLC0415
-
-        return report
-
-
-@click.group(cls=_AuditCommands)
+@click.group()
 def audit() -> None:
     """Checks, apart from the proxy, that order was kept: by its decisions and by what stands in the topics."""
+
+
+audit.add_command(report)
 
 
 def _options(command: _Command) -> _Command:
@@ -195,8 +181,8 @@ def run(**given: Any) -> None:
       2  it could not be checked
       3  unknown: nothing was found to be broken, but not all could be judged; or there was nothing to judge
     """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)
-    _need_packages(*_NEEDED)
     try:
+        need_packages(*_NEEDED)
         code = _run(given)
     except CannotCheck as error:
         _fail(str(error))
@@ -283,7 +269,7 @@ def _audit(spark: SparkSession, options: Options, metrics: AuditMetrics, signals
         click.echo(f"{verdict.value}: {made.summary()}")
         return {"pass": HOLDS, "fail": BROKEN}.get(verdict.value, NOT_ALL_JUDGED)
     signals.stop = made.stop
-    log.info("audits %s; what it knows and finds is in %s", options.reading.told, options.out)
+    log.info("the audit reads %s; its state and its findings are in %s", options.reading.told, options.out)
     try:
         made.run()
         told = made.summary()
@@ -296,8 +282,8 @@ def _audit(spark: SparkSession, options: Options, metrics: AuditMetrics, signals
 
 
 def _of_its_own(error: Exception) -> CannotCheck:
-    log.error("the audit ended by an error of its own", exc_info=error)
-    return CannotCheck(f"the audit ended by an error of its own: {cause_of(words_of(error))}")
+    log.error("the audit failed by an error of its own", exc_info=error)
+    return CannotCheck(f"the audit failed by an error of its own: {cause_of(words_of(error))}")
 
 
 def _asked(given: Mapping[str, Any]) -> Options:
@@ -364,7 +350,7 @@ def _security(file: Path | None) -> dict[str, Any]:
             raise click.BadParameter(f"{file}: {error}", param_hint="--config") from error
         unknown = sorted(set(told) - set(_SECURITY)) if isinstance(told, dict) else ["list"]
         if unknown:
-            problem = f"{file} may have {', '.join(_SECURITY)}; it has no use for {unknown[0]}"
+            problem = f"{file} may have only {', '.join(_SECURITY)}; remove {unknown[0]}"
             raise click.BadParameter(problem, param_hint="--config")
     variables = {name: os.environ.get(f"KORDON_AUDIT_{name.upper()}") for name in _SECURITY}
     return {**told, **{name: value for name, value in variables.items() if value}}
@@ -373,18 +359,11 @@ def _security(file: Path | None) -> dict[str, Any]:
 def _serve(metrics: Any, address: str) -> None:
     host, _, port = address.rpartition(":")
     if not port.isdigit():
-        raise click.BadParameter(f"{address!r} is no HOST:PORT", param_hint="--metrics-address")
+        raise click.BadParameter(f"{address!r} is not HOST:PORT", param_hint="--metrics-address")
     try:
         metrics.serve(host.strip("[]") or "0.0.0.0", int(port))  # noqa: S104 - as the user says
     except OSError as error:
-        raise CannotCheck(f"metrics cannot be served on {address}: {error}") from error
-
-
-def _need_packages(*names: str) -> None:
-    missing = [name for name in names if importlib.util.find_spec(name) is None]
-    if missing:
-        problem = MissingPart(f"{missing[0]} is missing: pip install 'kordon[audit]' brings all that the auditor needs")
-        _fail(str(problem))
+        raise CannotCheck(f"the address {address} cannot serve metrics: {error}") from error
 
 
 def _fail(what: str) -> NoReturn:

@@ -24,14 +24,7 @@ _TOLD: Final = StructType([each for each in DECISIONS.fields if each.name not in
 
 
 def parsed(rows: DataFrame, value: str, log_partition: Column, log_offset: Column) -> DataFrame:
-    """Turns records of the decision log into `DECISIONS`.
-
-    Args:
-        rows: One per record.
-        value: Its column with the JSON.
-        log_partition: Where it stood.
-        log_offset: Where it stood.
-    """
+    """Turns records of the decision log into `DECISIONS`."""
     told = F.from_json(F.col(value).cast("string"), _TOLD).alias("told")
     placed = rows.select(told, log_partition.cast("int").alias(_PLACE[0]), log_offset.cast("long").alias(_PLACE[1]))
     return placed.select("told.*", *_PLACE)

@@ -36,9 +36,6 @@ class Delivery:
     """See the module.
 
     Args:
-        storage: The audit's folder.
-        sinks: Where findings go.
-        metrics: Are told how many wait.
         clock: Seconds; for the time between tries.
     """
 
@@ -60,7 +57,7 @@ class Delivery:
 
     @property
     def waiting(self) -> Mapping[str, int]:
-        """By place, the first micro-batch whose findings are not there."""
+        """The first micro-batch whose findings a place lacks, by place."""
         if self._waiting is None:
             self._waiting = {name: number for name, number in self._load().items() if name in self._writes}
         return self._waiting
@@ -116,7 +113,7 @@ class Delivery:
             return
         self._told[place] = cause
         log.warning(
-            "findings cannot be written to %s, they stay in %s and are written when that works again: %s",
+            "findings cannot be written to %s: they stay in %s until they can (%s)",
             told,
             self._storage.folder,
             cause,
@@ -131,7 +128,7 @@ class Delivery:
         if place in self.waiting:
             self._save({name: number for name, number in self.waiting.items() if name != place})
             self._metrics.undelivered(place, 0)
-            log.info("findings that waited have been written to %s", told)
+            log.info("%s has all findings that waited", told)
 
     def _save(self, waiting: dict[str, int]) -> None:
         self._waiting = waiting

@@ -67,16 +67,13 @@ class EngineParts:
     """Asks the brokers where the logs that are read end now; None: no topics are read."""
     late_ms: int = LATE_MS
     step: Callable[[str], None] = lambda _: None
-    """Is told of each step before it is taken: tests let the job die there."""
+    """Called before each step; tests let the job die there."""
 
 
 class Engine:
     """Runs micro-batches; see the module.
 
     Args:
-        spark: The session.
-        storage: The audit's folder.
-        parts: What it works with.
         topics: Read besides those that decisions say are managed.
     """
 
@@ -106,7 +103,7 @@ class Engine:
         return self._known.totals
 
     def expect(self, topics: Iterable[str]) -> None:
-        """Is told of topics that decisions will say are managed: they are read from the first micro-batch on."""
+        """Takes in the topics that decisions will name as managed, to read them from the first micro-batch on."""
         self._named |= frozenset(topics)
 
     def resume(self, last_batch: int) -> None:
@@ -290,7 +287,7 @@ class Engine:
         return [Counted(names[row[0]], *row[1:]) for row in stacked(found, missed).collect()]
 
     def _placed(self, facts: Facts, *, keeps: bool) -> DataFrame:
-        """Has it worked out whose the new batches are, and keeps those that wait."""
+        """Finds the owners of new batches, and keeps the batches that wait."""
         before = worked_out(self._storage.read(_WAITING, facts.batch_id - 1, ROW))
         placed, waiting = belonging.placed(*self._lives.living(facts, before))
         if keeps:
@@ -298,7 +295,7 @@ class Engine:
         return placed
 
     def _outcome(self, rule: Rule, facts: Facts, *, keeps: bool) -> RuleOutcome:
-        """Has a rule judge, once for all that comes of it, and keeps its state."""
+        """Lets a rule judge once, and keeps its state."""
         before = worked_out(self._storage.read(_state_of(rule), facts.batch_id - 1, rule.state))
         outcome = self._lives.judged(rule, facts, before)
         parts = {"findings": FINDINGS, "state": rule.state, "checked": CHECKED}
@@ -339,8 +336,8 @@ class Engine:
         known = self._load(batch_id - 1)
         if known is None and batch_id > 0:
             raise CannotCheck(
-                f"{self._storage.folder}/{_KNOWN}/{batch_id - 1} is missing or broken, so it is not known what was "
-                f"judged: bring the folder back from a copy, or begin anew in another --out"
+                f"{self._storage.folder}/{_KNOWN}/{batch_id - 1} is missing or damaged, so the auditor does not know "
+                f"what it has judged: restore the folder from a copy, or begin again with another --out"
             )
         return known or KnownState()
 

@@ -7,6 +7,7 @@ RuntimeError
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import re
 from collections.abc import Mapping
@@ -43,6 +44,18 @@ class MissingPart(CannotCheck):
     """Something that the audit is made with is not installed; the message names what brings it."""
 
 
+def need_packages(*names: str) -> None:
+    """Sees that packages are installed.
+
+    Raises:
+        MissingPart: One is not; the message names the extra that brings it.
+    """
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        cure = "pip install '.[audit]' in a clone of Kordon installs all that the auditor needs"
+        raise MissingPart(f"{missing[0]} is missing: {cure}")
+
+
 class WithoutJavasStacks(logging.Formatter):
     """Leaves out, of what py4j says of an error, the hundreds of lines of how Java's threads came there."""
 
@@ -57,7 +70,7 @@ def words_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # whatever keeps it from speaking
-        return f"{type(error).__name__}: Java has ended, and with it what it said"
+        return f"{type(error).__name__}: Java has ended, and its messages are lost"
 
 
 def cause_of(text: str) -> str:

@@ -34,7 +34,7 @@ FAMILIES: Final = {
             (),
             "Age of the oldest decision in the log that is not judged yet; 0: there is none.",
         ),
-        AuditFamily("kordon_audit_lag_bytes", "gauge", (), "Bytes of managed topics that are not read yet, about."),
+        AuditFamily("kordon_audit_lag_bytes", "gauge", (), "Bytes of managed topics that are not read yet, estimated."),
         AuditFamily(
             "kordon_audit_findings_total",
             "counter",
@@ -43,7 +43,7 @@ FAMILIES: Final = {
         ),
         AuditFamily("kordon_audit_bypasses_total", "counter", (), "Findings of writers that went round Kordon."),
         AuditFamily(
-            "kordon_audit_gaps_total", "counter", (), "Gaps in workers' numbers: decisions that are not on record."
+            "kordon_audit_gaps_total", "counter", (), "Gaps in workers' numbers: decisions that were not written."
         ),
         AuditFamily(
             "kordon_audit_undelivered_findings",

@@ -50,7 +50,7 @@ class DecisionFilesSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """By which it is asked for."""
+        """The name that Spark asks for."""
         return "kordon.decision-files"
 
     def schema(self) -> StructType:
@@ -123,7 +123,7 @@ class LinesStream(DataSourceStreamReader):
             yield from _lines(Path(path), begin, end)
 
     def commit(self, end: Offsets) -> None:
-        """Is told that a micro-batch is complete."""
+        """Takes note that a micro-batch is complete."""
         self._positions |= end
 
     def _sizes(self) -> list[tuple[str, int]]:

@@ -41,7 +41,7 @@ class FindingsTopic:
 
     name: str
     options: Mapping[str, str]
-    """Of Spark's Kafka sink: where and how the brokers are reached."""
+    """The options of Spark's Kafka sink: how the brokers are reached."""
 
     @property
     def told(self) -> str:
@@ -65,7 +65,7 @@ class Table:
     """A table of `FINDINGS` with a column `BATCH`."""
 
     name: str
-    """Of Delta, a path, or a name with dots; of Iceberg, a name: catalog.database.table."""
+    """A path or a name with dots for Delta; catalog.database.table for Iceberg."""
     format: TableFormat
 
     @property

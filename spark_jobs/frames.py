@@ -25,9 +25,7 @@ def local_rows(spark: SparkSession, rows: Collection[tuple[Any, ...]], schema: S
     that it is empty; of this one it does, and leaves out whatever would come of it.
 
     Args:
-        spark: The session.
         rows: In the order of the columns; few.
-        schema: Its columns.
     """
     arrow: Any = to_arrow_schema(schema)
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)

@@ -45,7 +45,7 @@ class JarSet:
     maven: tuple[str, ...] = ()
     """Which dependencies of `deploy/spark-pom.xml` it is."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Of Spark's, that it needs."""
+    """The jars of Spark that it needs."""
 
 
 CONNECTOR: Final = JarSet(
@@ -90,7 +90,6 @@ def jars_of(
     """Returns the jars that a session has to be given.
 
     Args:
-        parts: What it needs.
         folder: Where the user says they are; else the environment variable does.
         spark_home: Of pyspark; where its own jars have a part, as in the auditor's image, nothing is added.
         environment: For `VARIABLE`.
@@ -116,7 +115,7 @@ def _cached(part: JarSet, pom: Path, cache: Path) -> Path:
     if not pom.exists():
         raise MissingPart(
             f"{part.name} is missing: name a folder with its jars by --jars or {VARIABLE}, "
-            f"or have Spark fetch it by --packages {part.packages}"
+            f"or let Spark fetch it by --packages {part.packages}"
         )
     cache.mkdir(exist_ok=True)
     folder = cache / part.folder
@@ -131,7 +130,6 @@ def unlisted(folder: Path, listed: Path) -> list[str]:
     """Returns the names of the jars in a folder that differ from those that the project knows.
 
     Args:
-        folder: Holds the jars.
         listed: SHA-256 sums with names, as `sha256sum` writes them.
     """
     known = set(listed.read_text(encoding="utf-8").splitlines())
@@ -147,7 +145,7 @@ def sum_line(jar: Path) -> str:
 def _fetch(part: JarSet, pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise MissingPart(f"mvn is missing, which fetches {part.name}: install maven, or use --jars")
+        raise MissingPart(f"mvn is missing, and fetches {part.name}: install maven, or use --jars")
     command = [maven, "--batch-mode", "--quiet", "--file", str(pom), *part.maven, "dependency:copy-dependencies"]
     result = subprocess.run(
         [*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=_FETCH_SECONDS, check=False

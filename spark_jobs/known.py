@@ -22,12 +22,12 @@ class Told(NamedTuple):
 
     topic: str
     layouts_offset: int
-    """Where it stands in `__kordon.layouts`, by which layouts are ordered."""
+    """The offset in `__kordon.layouts`; it orders layouts."""
     layout_epoch: int
     layout: str | None
     """Its JSON; None: the topic is managed no more."""
     let_go: int | None = None
-    """Where the newest record stands by which a topic of this name was let go; None: none was."""
+    """The offset of the newest record by which a topic of this name was let go; None: there is none."""
 
 
 class Seen(NamedTuple):
@@ -51,7 +51,7 @@ class Totals:
     """What was read so far."""
 
     newest_ms: int = 0
-    """Of decisions."""
+    """The time of decisions."""
     decisions: int = 0
     batches: int = 0
     bytes: int = 0
@@ -109,7 +109,7 @@ class KnownState:
 
     @property
     def let_go(self) -> dict[str, int]:
-        """Where the newest record stands by which a topic of a name was let go."""
+        """The offset of the newest record by which a topic of a name was let go."""
         return {name: each.let_go for name, each in self.layouts.items() if each.let_go is not None}
 
     def dump(self) -> dict[str, Any]:

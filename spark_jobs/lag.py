@@ -27,7 +27,6 @@ class Lag:
     """Measures it.
 
     Args:
-        reading: What is audited.
         cluster: Brokers; None: only files are read.
         now: Seconds since 1970.
     """
@@ -42,8 +41,6 @@ class Lag:
 
         Args:
             judged: The offsets behind the last micro-batch that was finished, JSON for each source; None: none was.
-            topics: That are read.
-            totals: What was read so far.
 
         Raises:
             BrokersUnavailable: They cannot be asked.
@@ -62,7 +59,7 @@ class Lag:
         return sum(end - start for start, end in behind.values()), max(ages, default=0.0)
 
     def _behind(self, judged: Mapping[PartitionKey, int], topics: Iterable[str]) -> dict[PartitionKey, tuple[int, int]]:
-        """By partition of which something is left: where that begins, and where it ends."""
+        """The begin and the end of what is left, by partition."""
         if self._cluster is None:
             return {}
         places = self._cluster.partitions(topics)

@@ -26,6 +26,7 @@ _LETTING_GO: Final = "forget"
 _TELLING: Final = ("commit", "adopt", _LETTING_GO)
 _LINEAR: Final = "linear"
 _OWN: Final = "own"
+_SHARED: Final = "shared"
 _UNMANAGED: Final = "unmanaged"
 
 
@@ -58,13 +59,14 @@ class StayRow(NamedTuple):
     floor: int
     compacted: bool
     shortened: bool = False
+    shared_from: int | None = None
+    shared_to: int | None = None
 
 
 def newest(decisions: DataFrame, known: DataFrame | None = None) -> DataFrame:
     """Returns the newest layout of each topic; a later one contains all that went before.
 
     Args:
-        decisions: Any, new ones.
         known: What this returned before, of earlier decisions.
     """
     is_sure = F.col("reason").isNull()  # of a commit that may have failed nothing is told but that
@@ -88,7 +90,6 @@ def frames(spark: SparkSession, layouts: Iterable[str]) -> tuple[DataFrame, Data
     """Returns segments and stays of all topics.
 
     Args:
-        spark: Makes the frames.
         layouts: The newest of each topic, as JSON.
     """
     expanded = [expand(layout) for layout in layouts]
@@ -148,6 +149,8 @@ def _segment(topic: str, told: dict[str, Any], epochs: dict[int, Any], compacted
 def _lives(v: int, told: dict[str, Any], epoch: dict[str, Any]) -> int | None:
     """Returns where a virtual partition lived in an epoch; None: it was not born."""
     placement = epoch.get("placement", _LINEAR)
+    if placement == _SHARED:
+        return v % int(told["n"])
     if placement in {_OWN, _UNMANAGED} and v < told["n"]:
         return v
     return None if placement == _UNMANAGED else home(v, told["n"], epoch["u"], told["v_count"])
@@ -191,6 +194,7 @@ def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[StayRow]
         tagged = epoch.get("placement", _LINEAR) != _UNMANAGED
         last = stays[-1] if stays else None
         moves = last is not None and (anew or last.partition != segment.partition)
+        shared = (segment.start, segment.end) if epoch.get("placement", _LINEAR) == _SHARED else (None, None)
         if last is not None and not moves and last.tagged == tagged and not was_lost:
             stays[-1] = last._replace(end=segment.end, kept_end=segment.kept_end, shortened=is_lost)
         else:
@@ -200,8 +204,11 @@ def _chain(v: int, lived: list[_Lived], virtual_floor: int) -> Iterator[StayRow]
             delta = born if last is None else virtual_end - segment.start
             move = 0 if last is None else last.move + moves
             floor = max(segment.start, virtual_floor - delta)
+            if v != segment.partition:
+                floor = max(floor, shared[1] or 0)  # what it wrote there is given out as the host's
             where = segment.partition, segment.start, segment.end, segment.kept_end
-            stays.append(StayRow(segment.topic, v, move, *where, tagged, len(stays), floor, segment.compacted, is_lost))
+            about = tagged, len(stays), floor, segment.compacted, is_lost, *shared
+            stays.append(StayRow(segment.topic, v, move, *where, *about))
         virtual_end, was_lost = (segment.end or 0) + delta, is_lost
     yield from stays
 

@@ -31,18 +31,12 @@ class Lives:
     """Since when topics have their names, as far as others had them before."""
 
     let_go: Mapping[str, int] = field(default_factory=dict[str, int])
-    """By topic, where the record stands in `__kordon.layouts` by which it was let go last."""
+    """The offset in `__kordon.layouts` of the record by which a topic was let go last, by topic."""
     now: frozenset[str] = frozenset()
     """Those of which this micro-batch tells that."""
 
     def judged(self, rule: Rule, facts: Facts, state: DataFrame) -> RuleOutcome:
-        """Has a rule judge a micro-batch.
-
-        Args:
-            rule: Which one.
-            facts: All of them.
-            state: All of it.
-        """
+        """Lets a rule judge a micro-batch."""
         if not (rule.is_of_one_life and self.let_go):
             return rule.check(facts, state)
         outcome = rule.check(*self.living(facts, state))

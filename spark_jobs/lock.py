@@ -47,7 +47,7 @@ def held(out: str) -> Iterator[None]:
                 f"another audit ({who}) is at work in {out}: end it first, or give this one an --out of its own"
             ) from None
         except OSError as error:
-            log.warning("%s cannot be locked (%s): see to it that no second audit works there", out, error.strerror)
+            log.warning("%s cannot be locked (%s): make sure that no second audit works there", out, error.strerror)
         _sign(file.fileno(), out)
         yield
 

@@ -22,7 +22,7 @@ class Counted(NamedTuple):
     """How many findings of a kind a micro-batch has, or how much came too late for a rule."""
 
     name: str
-    """Of the rule."""
+    """The name of the rule."""
     verdict: str
     kind: str | None
     amount: int
@@ -35,7 +35,7 @@ class Behind(NamedTuple):
     seconds: float
     """Age of the oldest of them."""
     bytes: int
-    """Of topic data, about."""
+    """The bytes of topic data, about."""
 
 
 class AuditMetrics:
@@ -91,12 +91,7 @@ class AuditMetrics:
         self._counted = dict(totals)
 
     def count_batch(self, totals: Mapping[str, int], seconds: float) -> None:
-        """Counts a micro-batch.
-
-        Args:
-            totals: `engine.Totals` behind it.
-            seconds: That it took.
-        """
+        """Counts a micro-batch."""
         names = {"decisions": "kordon_audit_decisions_total", "bytes": "kordon_audit_bytes_total"}
         for total, name in names.items():
             self._metrics[name].inc(max(0, totals[total] - self._counted.get(total, 0)))

@@ -113,12 +113,15 @@ STAYS: Final = _table(
         "floor": _LONG,
         "compacted": _FLAG,
         "shortened": _FLAG,
+        "shared_from": _LONG,
+        "shared_to": _LONG,
     }
 )
 """Where each stream (a virtual partition, or ~q) lives and has lived. `move` of ~q: the layout epoch of its segment.
 `tagged`: batches name their stream. `place`: in the order of the stream's stays. `floor`: the offset below which its
 records were deleted on request (DeleteRecords), or `start`. `shortened`: it ended, or lost records, as its log got
-shorter (BEYOND-LOSS)."""
+shorter (BEYOND-LOSS). `shared_from`, `shared_to`: offsets in which all that stands there is given out as the virtual
+partition of the physical one's number (TAKEOVER-SHARES); null: there are none, or no end yet."""
 
 READ_TO: Final = _table({"topic": _TEXT, "partition": _INT, "log_start": _LONG, "next_offset": _LONG})
 """How far the batches of each partition have been read behind this micro-batch, and where its log began then."""

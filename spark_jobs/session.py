@@ -78,7 +78,7 @@ class Setup:
     needs_kafka: bool = True
     """Whether decisions are read from a topic, or findings written to one."""
     table: TableFormat | None = None
-    """Of which format a table is written."""
+    """The format of a table."""
     is_brief: bool = False
     """Whether the session ends when what there is has been looked at (`--once`)."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -128,7 +128,7 @@ def open_session(setup: Setup) -> SparkSession:
 
 @contextmanager
 def _away() -> Iterator[None]:
-    """Has Java begin in a folder that goes with this process: Spark makes folders (`artifacts`) where it begins."""
+    """Lets Java begin in a folder that ends with this process: Spark makes folders (`artifacts`) there."""
     folder = TemporaryDirectory(prefix="kordon-audit-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
     with chdir(folder.name):

@@ -36,12 +36,12 @@ class Reading:
     """Brokers; None: only files are read, and no topics."""
     security: Security = field(default_factory=Security)
     folder: Path | None = None
-    """Of decision files; None: decisions are read from the topic."""
+    """The folder of decision files; None: decisions come from the topic."""
     decisions_topic: str = decisions_source.TOPIC
     most_decisions: int = decisions_source.MAX_DECISIONS
-    """In a micro-batch, of the topic."""
+    """The most decisions of a micro-batch."""
     most_bytes: int = batches_source.MAX_BYTES
-    """In a micro-batch, of topic data, about."""
+    """The most bytes of topic data in a micro-batch, about."""
     is_pinned: bool = False
     """What is written after the first look is left alone."""
 
@@ -56,9 +56,6 @@ def stream(spark: SparkSession, reading: Reading, topics: Sequence[str], begun: 
     """Returns the stream.
 
     Args:
-        spark: Reads.
-        reading: What.
-        topics: Whose batches are read.
         begun: Offsets of the sources in the newest micro-batch that was begun, as Spark wrote them down.
     """
     decisions = _decisions(spark, reading, _source(begun, _DECISIONS_AT))

@@ -40,7 +40,6 @@ class Storage:
     """One audit's folder.
 
     Args:
-        spark: Reads and writes.
         folder: A path, or the address of a folder in a file system that Spark knows.
     """
 
@@ -56,7 +55,6 @@ class Storage:
         Args:
             rows: All of it.
             table: Its folder, as `state/count-fence`.
-            batch_id: The micro-batch.
             files: At most so many files; None: as Spark has divided the rows.
         """
         few = rows if files is None else rows.coalesce(files)
@@ -112,8 +110,8 @@ class Storage:
         lines = whole.splitlines()
         if len(lines) < _OFFSET_LINES or not lines[0].startswith("v"):
             raise CannotCheck(
-                f"{self.folder}/{name} is not what Spark wrote there, so it is not known how far was read: bring the "
-                f"folder back from a copy, or begin anew in another --out"
+                f"{self.folder}/{name} is not what Spark wrote, so the auditor does not know how far it has read: "
+                f"restore the folder from a copy, or begin again with another --out"
             )
         return lines[2:]
 

@@ -30,6 +30,8 @@ class BrokerPorts:
     by_listener: dict[str, int]
     advertised: dict[str, int]
     """Ports that are told in place of the broker's own, by listener."""
+    known_as: str | None = None
+    """The host that clients are told, if they are on other hosts."""
 
 
 def needs_zookeeper(version: str) -> bool:
@@ -98,8 +100,9 @@ def _with_zookeeper(ports: BrokerPorts, zookeeper: str) -> dict[str, str]:
 
 
 def _listeners(ports: BrokerPorts, more: str = "", more_protocol: str = "") -> dict[str, str]:
-    here = [f"{name}://127.0.0.1:{port}" for name, port in ports.by_listener.items()]
-    told = [f"{name}://127.0.0.1:{ports.advertised.get(name, port)}" for name, port in ports.by_listener.items()]
+    bound, host = ("0.0.0.0", ports.known_as) if ports.known_as else ("127.0.0.1", "127.0.0.1")  # noqa: S104 - asked for
+    here = [f"{name}://{bound}:{port}" for name, port in ports.by_listener.items()]
+    told = [f"{name}://{host}:{ports.advertised.get(name, port)}" for name, port in ports.by_listener.items()]
     protocols = [f"{name}:{protocol_of(name)}" for name in ports.by_listener]
     return {
         "listeners": ",".join([*here, *filter(None, [more])]),

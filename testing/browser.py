@@ -53,8 +53,8 @@ class Page:
         self.requests: list[str] = []
         """All addresses that were asked for."""
 
-    def load(self, file: Path, *, is_dark: bool = False, width: int = 1280, height: int = 900) -> None:
-        """Loads a file in place of the one before, and waits until all of it is there."""
+    def load(self, page: Path | str, *, is_dark: bool = False, width: int = 1280, height: int = 900) -> None:
+        """Loads a file, or a URL, in place of the page before, and waits until all of it is there."""
         self._session = None
         if self._target is not None:
             self._ask("Target.closeTarget", targetId=self._target)
@@ -67,7 +67,7 @@ class Page:
         scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
         self._ask("Emulation.setEmulatedMedia", features=[scheme])
         self._ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
-        self._ask("Page.navigate", url=file.resolve().as_uri())
+        self._ask("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self._events):
             self._take(self._next())
 

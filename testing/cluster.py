@@ -94,6 +94,7 @@ class Cluster:
         extra_listeners: Mapping[str, int] | None = None,
         *,
         jvm: Sequence[str] | None = None,
+        known_as: tuple[str, int] | None = None,
     ) -> Cluster:
         """Starts a cluster, and waits until its brokers know each other.
 
@@ -104,6 +105,7 @@ class Cluster:
             extra_listeners: Plain listeners that advertise other ports (of relays): by name that of the first broker,
                 which those of the others follow.
             jvm: Further options of the brokers' JVMs, such as `java_process.OPTIMISED`.
+            known_as: The host that clients on other hosts are told, and the first broker's first port.
 
         Raises:
             ClusterFailed: A broker did not start.
@@ -120,7 +122,7 @@ class Cluster:
         tls = any("SSL" in protocol_of(name) for name in listeners)
         cluster = cls(version, folder, [], make_certificates(folder) if tls else None)
         try:
-            ports = _take_ports(brokers, listeners, extra_listeners or {})
+            ports = _take_ports(brokers, listeners, extra_listeners or {}, known_as)
             cluster._make_brokers(ports, jars, config or {}, jvm or ())
             cluster._start_all()
         except BaseException:
@@ -273,16 +275,19 @@ def known_brokers(host: str, port: int) -> set[int]:
     return set()
 
 
-def _take_ports(brokers: int, listeners: Sequence[str], extra: Mapping[str, int]) -> list[BrokerPorts]:
+def _take_ports(
+    brokers: int, listeners: Sequence[str], extra: Mapping[str, int], known_as: tuple[str, int] | None
+) -> list[BrokerPorts]:
     names = [*listeners, *extra]
     each = len(names) + 1
-    base = free_ports(brokers * each)
+    base = free_ports(brokers * each) if known_as is None else known_as[1] - 1
     return [
         BrokerPorts(
             node_id=number + 1,
             controller=base + number * each,
             by_listener={name: base + number * each + 1 + place for place, name in enumerate(names)},
             advertised={name: port + number for name, port in extra.items()},
+            known_as=known_as[0] if known_as else None,
         )
         for number in range(brokers)
     ]

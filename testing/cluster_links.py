@@ -10,9 +10,10 @@ from pydantic import SecretStr
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import api
 from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.runtime.tls import upstream_context
 from kordon.testing.broker_config import USERS
@@ -21,19 +22,19 @@ from kordon.testing.waiting import until
 
 
 @asynccontextmanager
-async def links_to(cluster: Cluster, **options: int) -> AsyncIterator[Links]:
+async def links_to(cluster: Cluster, **options: int) -> AsyncIterator[BrokerConnections]:
     """Looks at a cluster once; ends the connections at the end."""
     bootstrap = tuple(map(HostPort.parse, cluster.bootstrap().split(",")))
     topology = Topology(Upstream.model_validate({"bootstrap": bootstrap, **options}), lambda _: None, lambda _: None)
     await topology.refresh()
-    links = Links(topology)
+    links = BrokerConnections(topology)
     try:
         yield links
     finally:
         await links.close()
 
 
-async def create_topic(links: Links, topic: Mapping[str, Any]) -> None:
+async def create_topic(links: BrokerConnections, topic: Mapping[str, Any]) -> None:
     """Creates a topic, however long that takes: a question to any broker is given up after seconds.
 
     Args:
@@ -48,7 +49,7 @@ async def create_topic(links: Links, topic: Mapping[str, Any]) -> None:
     async def is_there() -> bool:
         try:
             answer = await links.ask_any(
-                "admin", apis.CREATE_TOPICS, range(5, 6), {"topics": [topic], "timeout_ms": 10_000}
+                "admin", api(apis.CREATE_TOPICS), range(5, 6), {"topics": [topic], "timeout_ms": 10_000}
             )
         except UpstreamUnavailable:
             expected.add(Code.TOPIC_ALREADY_EXISTS)  # by what was asked for and not answered
@@ -65,7 +66,7 @@ async def topology_over_tls(cluster: Cluster, user: str) -> Topology:
     sasl = UpstreamSasl(mechanism="SCRAM-SHA-512", username=user, password=SecretStr(USERS[user]))
     tls = UpstreamTls(ca=cluster.certificates.ca)
     bootstrap = (HostPort.parse(cluster.bootstrap("SASL_SSL")),)
-    topology = Topology(Upstream(bootstrap=bootstrap, tls=tls, sasl=sasl), lambda _: None, lambda _: None)
-    topology.context = upstream_context(tls)
+    upstream = Upstream(bootstrap=bootstrap, tls=tls, sasl=sasl)
+    topology = Topology(upstream, lambda _: None, lambda _: None, upstream_context(tls))
     await topology.refresh()
     return topology

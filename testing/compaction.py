@@ -13,7 +13,8 @@ from uuid import UUID
 
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.janitor import Doubts, FormerHomes, KnownKeys, Latest, Visible, marker_id
-from kordon.proxy.ordering.layout import Epoch, Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Epoch, Placement
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.streams import physical_stream
 
@@ -170,7 +171,8 @@ class CompactedTopic:
             self._logs[stay.partition].append(self._now, key, value, tag(self._v(number), stay.move, _CLIENT))
 
     def _change(self, following: Epoch) -> None:
-        sealed, opened = self.layout.sealed_by(following), self.layout.opened_by(following)
+        change = self.layout.change_to(following)
+        sealed, opened = change.sealed, change.opened
         for q in opened:
             self._logs.setdefault(q, Log(compacted=self._now))
         if self._is_swept:

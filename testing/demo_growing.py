@@ -25,6 +25,14 @@ RESIZE_TO: Final = (6, 3)
 """At 20 and 40 seconds."""
 KILL_AT: Final = 26.0 / SECONDS
 """As a part of all."""
+WORDS: Final = """\
+allowed again: read twice, as a member left without a commit (as in Kafka)
+lost-write: acknowledged, and passed over by a group   unseen: never read
+duplicate: stored twice   inconsistent-offsets: not stored where it was acknowledged
+poll-skip: a member jumped over a record   G1a: read, though it was refused or never sent
+nonmonotonic-poll, -send: read, or stored, after a later record of its key
+inversion: stored after a later record of its producer
+"""
 RESIZE_SECONDS: Final = 60.0
 """The dead proxy may still be serving for a lease's time (20 s), which a change of partitions waits out."""
 
@@ -46,6 +54,7 @@ def grow_and_shrink(
         bootstrap = cluster.bootstrap()
         outcome = _through_two_proxies(console, bootstrap, RECORDED if audited else None, seconds, program)
         show(console, outcome, f"{TOPIC}: 3 → {' → '.join(map(str, RESIZE_TO))} partitions, one of two proxies killed")
+        console.print(WORDS, highlight=False)
         return _wrong(outcome) + (audit_and_break(console, bootstrap) if audited else [])
 
 
@@ -56,7 +65,7 @@ def _through_two_proxies(
         ProxyProcess.start(bootstrap, config=config, program=program) as first,
         ProxyProcess.start(bootstrap, config=config, program=program) as second,
     ):
-        admin = create_managed(first.bootstrap, TOPIC)
+        admin = create_managed(first.bootstrap, TOPIC, {"log_level": "0"})
         console.print(
             f"{TOPIC}: 3 partitions, {VIRTUAL_PARTITIONS} virtual ones; proxies on {first.bootstrap} and"
             f" {second.bootstrap}",

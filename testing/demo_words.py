@@ -62,7 +62,7 @@ def count_words(console: Console) -> list[str]:
 
 def _count(bootstrap: str, path: Path) -> tuple[Counter[str], dict[str, int]]:
     """Writes words and has them counted; returns how often each was written, and counted."""
-    admin, store, written = create_managed(bootstrap, TOPIC), Store(path), Counter[str]()
+    admin, store, written = create_managed(bootstrap, TOPIC, {"log_level": "0"}), Store(path), Counter[str]()
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 2})
     try:
         with _counters(bootstrap, path) as counters:

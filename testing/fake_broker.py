@@ -1,6 +1,7 @@
 """Brokers in memory, for whatever asks brokers through Kordon's own connections.
 
-`Links` in front of them, the connections, their frames and all tables are the product's; no socket is needed.
+`BrokerConnections` in front of them, the connections, their frames and all tables are the product's; no socket is
+needed.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from kordon.codecs.schema import Buffer
 from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.answer_frames import AnswerFrames
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import Leader
-from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.kafka.upstream import UpstreamClient
 
@@ -65,7 +66,7 @@ class Held:
         self.released.set()
 
 
-class FakeBroker(Links):
+class FakeBroker(BrokerConnections):
     """Brokers, with an open connection to each for every purpose.
 
     A connection's requests are handled one after the other, as brokers handle them.
@@ -189,14 +190,12 @@ class _Client(UpstreamClient):
         super().__init__(HostPort(*ADDRESS), broker.topology.config, None)
         self.versions = {key: request(key).versions for key in broker.handlers}
         self._broker, self._node_id, self._purpose = broker, node_id, purpose
-        self._transport = _Wire(self._read, self._answer, AnswerFrames(self._on_answer, self._break, self._on_flow))
-        self._broken = None
-        self._tell_room()
+        self._pipeline.open(_Wire(self._read, self._answer, self._pipeline.receiver()))
 
     def _read(self, frame: bytes) -> Asked:
         header, end = parse_request_header(frame)
         body = request(header.api_key).parse(header.api_version, frame[end:])
-        seconds = self._unanswered[-1].deadline - asyncio.get_running_loop().time()
+        seconds = self._pipeline.unanswered[-1].deadline - asyncio.get_running_loop().time()
         return Asked(
             self._node_id, self._purpose, header.api_key, header.api_version, header.correlation_id, body, seconds
         )

@@ -171,4 +171,4 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
 def first_to_move(topic: str) -> int:
     """Returns the first virtual partition that a growth moves."""
     layout = Layout.created(topic, uuid.UUID(int=1), PARTITIONS, VIRTUAL_PARTITIONS)
-    return min(layout.movers(layout.next_epoch(GROWN)))
+    return min(layout.change_to(layout.next_epoch(GROWN)).movers)

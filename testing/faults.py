@@ -16,19 +16,21 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kordon.codecs.decision import Decision, Kind
-from kordon.proxy.controller.leading import Leading
+from kordon.proxy.controller.change_steps import ChangeSteps
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal
-from kordon.proxy.member.member_minutes import MemberMinutes
-from kordon.proxy.ordering import images, line, writers
+from kordon.proxy.decisions.runs import Client
+from kordon.proxy.member.member_notes import MemberNotes
+from kordon.proxy.ordering import images, write_sequencer, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import ReadCuts
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
-from kordon.proxy.reads import gated_fetching, logs
-from kordon.proxy.topics.managed_topics import Why
-from kordon.proxy.writes.lane import Course
-from kordon.proxy.writes.lanes import Lanes
+from kordon.proxy.ordering.write_sequencer import Write
+from kordon.proxy.reads import gated_fetching, kept_views
+from kordon.proxy.topics.managed_topics import ManagedTopic, Why
+from kordon.proxy.writes.stream_queue import StreamQueue
+from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 
 _LOOK_SECONDS: Final = 0.01
 
@@ -69,23 +71,23 @@ def inject(fault: Fault, of: str = "") -> None:
 
 
 def _stale_count() -> None:
-    kept = line._is_outdated
+    kept = write_sequencer._is_outdated
 
-    def is_outdated(write: line.Write, home: Stay, count: int | None) -> bool:
+    def is_outdated(write: Write, home: Stay, count: int | None) -> bool:
         return home.end is not None and kept(write, home, count)  # nobody can write to what is retired
 
-    _put(line, "_is_outdated", is_outdated)
+    _put(write_sequencer, "_is_outdated", is_outdated)
 
 
 def _early_child() -> None:
-    portion = gated_fetching._GatedPortion
-    judge = portion._is_gated
+    gate = gated_fetching.PartitionGate
+    judge = gate._asks
 
-    def is_gated(self: Any) -> bool:
-        judge(self)  # what it rests upon stays on record as it is
+    def asks(self: Any, *place: Any) -> bool:
+        judge(self, *place)  # what it rests upon stays on record as it is
         return False
 
-    _put(portion, "_is_gated", is_gated)
+    _put(gate, "_asks", asks)
 
 
 def _doubled_sequence() -> None:
@@ -99,17 +101,17 @@ def _doubled_sequence() -> None:
 
 
 def _skipped_range() -> None:
-    kept = logs._take_from
+    kept = kept_views._take_from
     skipped: list[Any] = []
 
-    def take_from(chunk: Any, v: int, taken: logs.ReadSoFar, limit: int, room_bytes: int) -> None:
+    def take_from(view: Any, stream: int, taken: kept_views.ReadSoFar, limit: int, room_bytes: int) -> None:
         had = len(taken.entries)
-        kept(chunk, v, taken, limit, room_bytes)
+        kept(view, stream, taken, limit, room_bytes)
         if not skipped and len(taken.entries) > had + 2:  # from the middle, so that the range stays as it was
             skipped.append(taken.entries.pop(had + 1))
             taken.size_bytes -= len(skipped[0].data)
 
-    _put(logs, "_take_from", take_from)
+    _put(kept_views, "_take_from", take_from)
 
 
 def _dropped_decision(of: Kind) -> None:
@@ -150,12 +152,12 @@ class _LateWrite:
         self.partitions: frozenset[int] = frozenset()
         """… and what it holds."""
         self.written = False
-        self._drain = Lanes.drain
-        self._open_home = Lanes._open_home
-        self._note = MemberMinutes.acknowledged
+        self._drain = WriteDispatcher.drain
+        self._home = StreamQueue.home
+        self._note = MemberNotes.acknowledged
         self._admit = Journal.admitted
-        self._read_cuts = Leading._cuts
-        self._lanes: Lanes | None = None
+        self._read_cuts = ChangeSteps._cuts
+        self._dispatcher: WriteDispatcher | None = None
 
     def _heard(self, fence: FenceRecord) -> None:
         if self.fences_before:
@@ -167,40 +169,42 @@ class _LateWrite:
         """Replaces what keeps the promise."""
         late = self
 
-        async def drain(lanes: Lanes, topic: str, partitions: frozenset[int]) -> dict[int, int]:
-            late._lanes = lanes
+        async def drain(dispatcher: WriteDispatcher, topic: str, partitions: frozenset[int]) -> dict[int, int]:
+            late._dispatcher = dispatcher
             is_kept = late.written or late.fences_before > 0
-            return await late._drain(lanes, topic, partitions) if is_kept else dict.fromkeys(partitions, 0)
+            return await late._drain(dispatcher, topic, partitions) if is_kept else dict.fromkeys(partitions, 0)
 
-        def open_home(lanes: Lanes, course: Course) -> Stay | Why:
-            home = course.topic.layout.chain(course.stream).home
-            is_meant = not late.written and course.topic.layout.epoch >= late.number - 1
-            is_broken = is_meant and home is not None and course.topic.is_sealed(home.partition)
-            return home if is_broken and home is not None else late._open_home(lanes, course)
+        def find_home(queue: StreamQueue, *, may_serve: bool) -> Stay | Why:
+            home = queue.topic.layout.chain(queue.stream).home
+            is_meant = not late.written and queue.topic.layout.epoch >= late.number - 1
+            is_broken = is_meant and home is not None and queue.topic.is_sealed(home.partition)
+            return home if is_broken and home is not None else late._home(queue, may_serve=may_serve)
 
-        def acknowledged(minutes: MemberMinutes, ack: AckRecord, offset: int) -> None:
-            held = [fence for fence, _ in minutes._fences.values() if fence.id == ack.fence and fence.sealed]
-            late._note(minutes, ack, offset)
+        def acknowledged(notes: MemberNotes, ack: AckRecord, offset: int) -> None:
+            held = [fence for fence, _ in notes._fences.values() if fence.id == ack.fence and fence.sealed]
+            late._note(notes, ack, offset)
             for fence in held[:1]:
                 late._heard(fence)
 
-        def admitted(journal: Journal, *who: Any, topic: str, partition: int, **what: Any) -> None:
-            late._admit(journal, *who, topic=topic, partition=partition, **what)
-            late.written = late.written or (topic == late.topic and partition in late.partitions)
+        def admitted(journal: Journal, client: Client, topic: ManagedTopic, *what: Any) -> None:
+            write: Write = what[1]
+            late._admit(journal, client, topic, *what)
+            is_meant = topic.name == late.topic and write.bound is not None and write.bound.partition in late.partitions
+            late.written = late.written or is_meant
 
-        async def cuts(leading: Leading, command: ReadCuts) -> Any:
+        async def cuts(steps: ChangeSteps, command: ReadCuts) -> Any:
             topic = command.topic
             while topic == late.topic and not late.written:  # noqa: ASYNC110  no loop is there yet when this is made
                 await asyncio.sleep(_LOOK_SECONDS)
-            if late._lanes is not None and topic == late.topic:
-                await late._drain(late._lanes, topic, late.partitions)
-            return await late._read_cuts(leading, command)
+            if late._dispatcher is not None and topic == late.topic:
+                await late._drain(late._dispatcher, topic, late.partitions)
+            return await late._read_cuts(steps, command)
 
-        _put(Lanes, "drain", drain)
-        _put(Lanes, "_open_home", open_home)
-        _put(MemberMinutes, "acknowledged", acknowledged)
+        _put(WriteDispatcher, "drain", drain)
+        _put(StreamQueue, "home", find_home)
+        _put(MemberNotes, "acknowledged", acknowledged)
         _put(Journal, "admitted", admitted)
-        _put(Leading, "_cuts", cuts)
+        _put(ChangeSteps, "_cuts", cuts)
 
 
 _FAULTS: Final[dict[Fault, Callable[[], None]]] = {

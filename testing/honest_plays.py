@@ -19,7 +19,16 @@ from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, Writer, read_from_0
 from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage, doubled_sequence
-from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, read, read_all, resize
+from kordon.testing.managed_clients import (
+    Sender,
+    assert_all_once_and_in_order,
+    create_managed,
+    create_ordinary,
+    manage,
+    read,
+    read_all,
+    resize,
+)
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -178,6 +187,22 @@ def made_again(scene: Scene) -> None:
                 admin.delete_topics([scene.topic])[scene.topic].result(_PATIENCE_SECONDS)
 
 
+def taken_over(scene: Scene) -> None:
+    """A topic with records is taken over, delivers meanwhile what is written to new partitions, and grows."""
+    with scene.proxies(2) as proxies:
+        bootstrap = proxies[0].bootstrap
+        admin = create_ordinary(bootstrap, scene.topic)
+        sender = Sender.sent_for(0.5, bootstrap, scene.topic)
+        _read_as(proxies[1].bootstrap, scene.topic, "readers", sender.sent)
+        manage(admin, scene.topic, "delivering", transition_ms="4000").result(_PATIENCE_SECONDS)
+        late = Sender.sent_for(2.0, bootstrap, scene.topic)
+        _read_as(proxies[1].bootstrap, scene.topic, "readers", late.sent)
+        wait_until("all is taken over", lambda: not proxies[1].topic(scene.topic)["held"], _PATIENCE_SECONDS)
+        resize(admin, scene.topic, GROWN).result(_PATIENCE_SECONDS)
+        last = Sender.sent_for(0.5, bootstrap, scene.topic)
+        _read_as(proxies[1].bootstrap, scene.topic, "readers", last.sent)
+
+
 PLAYS: Final[Mapping[str, Callable[[Scene], None]]] = MappingProxyType(
     {
         each.__name__.replace("_", "-"): each
@@ -190,6 +215,7 @@ PLAYS: Final[Mapping[str, Callable[[Scene], None]]] = MappingProxyType(
             transactions_beside,
             compacted,
             made_again,
+            taken_over,
         )
     }
 )

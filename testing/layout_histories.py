@@ -6,7 +6,8 @@ from uuid import UUID
 
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
 
 COUNTS = st.tuples(st.integers(1, 6), st.integers(0, 5)).map(lambda pair: (pair[0], pair[0] << pair[1]))
 """n and V = n * 2^k."""
@@ -19,7 +20,8 @@ def histories(draw: st.DrawFn) -> Layout:
     taken_over = draw(st.booleans())
     layout = (Layout.unmanaged if taken_over else Layout.created)("orders", UUID(int=7), n, v_count)
     ends = dict.fromkeys(range(v_count), 0)
-    placements = [Placement.OWN] if taken_over and draw(st.booleans()) else []
+    ways = st.sampled_from([Placement.OWN, Placement.SHARED])
+    placements = [draw(ways)] if taken_over and draw(st.booleans()) else []
     for number in range(draw(st.integers(0, 8))):
         u = layout.u if number < len(placements) else draw(st.integers(n, v_count))
         placement = placements[number] if number < len(placements) else Placement.LINEAR

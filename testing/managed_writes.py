@@ -1,4 +1,4 @@
-"""What tests of Produce share: a worker's lanes to a real topic, a client that says exactly what it sends, a reader."""
+"""What tests of Produce share: a worker that writes to a real topic, a client of exact words, a reader."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from typing import Any
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kordon.codecs.error_codes import Code
-from kordon.codecs.messages import request, response
+from kordon.codecs.messages import api, request, response
 from kordon.codecs.produce import build_outcomes, look_produce
 from kordon.codecs.records import batches
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers.produce import ProduceService
+from kordon.proxy.handlers.produce import Produce
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import NO_NODE, Leaders
-from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.ordering.identity import Identity, untag
 from kordon.proxy.ordering.images import ImageParts, Written, carried
-from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Epoch
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
-from kordon.proxy.writes.lanes import Lanes
+from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.waiting import until
@@ -71,10 +72,10 @@ class Worker:
 
     topic: ManagedTopic
     topics: ManagedTopics
-    links: Links
+    links: BrokerConnections
     leaders: Leaders
-    lanes: Lanes
-    service: ProduceService
+    dispatcher: WriteDispatcher
+    service: Produce
     lease: Lease
     client: Client = field(default_factory=lambda: Client(1))
 
@@ -103,8 +104,8 @@ class Worker:
 
     def another(self) -> Worker:
         """Returns another worker for the same topic, that knows nothing of what this one has written."""
-        lanes = Lanes(self.links, Leaders(self.links), lambda: self.lease.alive)
-        return replace(self, lanes=lanes, service=ProduceService(self.topics, lanes))
+        dispatcher = WriteDispatcher(self.links, Leaders(self.links), lambda: self.lease.alive)
+        return replace(self, dispatcher=dispatcher, service=Produce(self.topics, dispatcher))
 
     async def stored(self, partition: int) -> list[Stored]:
         end = (await self.ends_of([partition]))[partition]
@@ -118,7 +119,7 @@ class Worker:
                 "max_bytes": 1 << 24,
                 "topics": [{"topic": self.topic.name, "partitions": parts}],
             }
-            (row,) = (await client.ask(FETCH, 11, fields)).responses[0].partitions
+            (row,) = (await client.ask(api(FETCH), 11, fields)).responses[0].partitions
             assert row.error_code != Code.OFFSET_OUT_OF_RANGE, "the broker has let records go"
             if row.error_code:
                 self.leaders.forget(self.topic.name)
@@ -161,7 +162,7 @@ class Worker:
                 "replica_id": -1,
                 "topics": [{"name": self.topic.name, "partitions": [_NEWEST | {"partition_index": q}]}],
             }
-            answer = await (await self._leader(q)).ask(LIST_OFFSETS, 4, fields)
+            answer = await (await self._leader(q)).ask(api(LIST_OFFSETS), 4, fields)
             (row,) = answer.topics[0].partitions
             if row.error_code:
                 self.leaders.forget(self.topic.name)
@@ -188,7 +189,7 @@ class Worker:
 
     def seal(self, u: int) -> frozenset[int]:
         """Raises the fence of a change to `u` partitions."""
-        sealed = self.topic.layout.sealed_by(self.topic.layout.next_epoch(u))
+        sealed = self.topic.layout.change_to(self.topic.layout.next_epoch(u)).sealed
         self.topic.raise_fence(Fence("test", sealed))
         return sealed
 
@@ -196,14 +197,14 @@ class Worker:
         """Changes the layout as the controller does: fence, drain, cuts and images, adoption."""
         sealed = self.seal(u)
         async with asyncio.timeout(60):
-            await self.lanes.drain(self.topic.name, sealed)
+            await self.dispatcher.drain(self.topic.name, sealed)
         await self.adopt(u)
 
     async def adopt(self, u: int) -> None:
         """Does the second half of `move`."""
         layout = self.topic.layout
         following = layout.next_epoch(u)
-        touched = layout.sealed_by(following) | layout.opened_by(following)
+        touched = layout.change_to(following).touched
         async with asyncio.timeout(60):
             while True:  # STILL-CUT: what was lost on its way may land in between
                 cuts = await self.ends_of(touched)
@@ -215,7 +216,7 @@ class Worker:
     async def _images(self, following: Epoch) -> dict[int, ImageParts]:
         layout = self.topic.layout
         images: dict[int, ImageParts] = {}
-        for v in layout.movers(following):
+        for v in layout.change_to(following).movers:
             home = layout.chains[v].home
             assert home is not None
             here = await self._writers(home.partition, v, home.move)
@@ -228,7 +229,7 @@ class Worker:
     async def _writers(self, partition: int, v: int, move: int) -> dict[int, Written]:
         client = await self._leader(partition)
         fields = {"topics": [{"name": self.topic.name, "partition_indexes": [partition]}]}
-        answer = await client.ask(DESCRIBE_PRODUCERS, 0, fields)
+        answer = await client.ask(api(DESCRIBE_PRODUCERS), 0, fields)
         found: dict[int, Written] = {}
         for row in answer.topics[0].partitions[0].active_producers:
             identity = untag(row.producer_id)
@@ -247,7 +248,7 @@ async def a_worker(
     replicas: int = 1,
     make_leaders: type[Leaders] = Leaders,
 ) -> AsyncIterator[Worker]:
-    """A worker with lanes to a new topic of `u` physical partitions, of which `n` are used at first."""
+    """A worker that writes to a new topic of `u` physical partitions, of which `n` are used at first."""
     async with links_to(cluster) as links:
         leaders = make_leaders(links)
         name = f"produce-{uuid.uuid4().hex[:8]}"
@@ -256,13 +257,13 @@ async def a_worker(
         topics = ManagedTopics()
         topics.add(topic)
         lease = Lease()
-        lanes = Lanes(links, leaders, lambda: lease.alive)
+        dispatcher = WriteDispatcher(links, leaders, lambda: lease.alive)
         try:
-            worker = Worker(topic, topics, links, leaders, lanes, ProduceService(topics, lanes), lease)
+            worker = Worker(topic, topics, links, leaders, dispatcher, Produce(topics, dispatcher), lease)
             await worker.until_led(range(u))
             yield worker
         finally:
-            await lanes.close()
+            await dispatcher.close()
 
 
 @dataclass

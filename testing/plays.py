@@ -209,8 +209,8 @@ def do_now(core: Connection, command: Command) -> list[Command]:
         match command:
             case DecideInTurns(decide):
                 return core.handle(Decided(decide()))
-            case ReadInTurns(waiting, read, is_part):
-                return core.handle(LongReadDone(waiting, is_part, *read()))
+            case ReadInTurns(pending, read):
+                return core.handle(LongReadDone(pending, *read()))
             case _:
                 return [command]
     except ProtocolError as error:

@@ -9,9 +9,9 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.core.interception import Serve
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers.position_reports import PositionReports
+from kordon.proxy.handlers.consumer_group_position import ServedReport
+from kordon.proxy.handlers.position_reports import MemberReports, Reported
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import MemberReport, Positions
 from kordon.testing.as_read import as_read
@@ -58,12 +58,12 @@ def report_fields(
     return {**named, "topics": [{"topic": topic, "partitions": rows}], **fields}
 
 
-def asked(reports: PositionReports, fields: Mapping[str, Any]) -> Serve:
+def asked(reports: MemberReports, fields: Mapping[str, Any]) -> Reported:
     """Has a request decided on, as it comes from the wire."""
-    return reports.decide(0, as_read(request(apis.CONSUMER_GROUP_POSITION), 0, fields))
+    return reports.decide(as_read(request(apis.CONSUMER_GROUP_POSITION), 0, fields))
 
 
-def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE) -> None:
+def answer(questions: Reported | ServedReport, members: Sequence[str] = (), code: int = Code.NONE) -> None:
     """Has the coordinator answer what Kordon asks it."""
     rows = [{"member_id": member, "client_id": "", "client_host": ""} for member in members]
     group = {"error_code": code, "group_id": "", "group_state": "", "protocol_type": "", "protocol_data": ""}
@@ -77,8 +77,6 @@ def answer(questions: Serve, members: Sequence[str] = (), code: int = Code.NONE)
 _NOTHING = {"member_metadata": b"", "member_assignment": b""}
 
 
-async def served(reports: PositionReports, decision: Serve, client: Client | None = None) -> Any:
+async def served(reports: MemberReports, decision: Reported, client: Client | None = None) -> Any:
     """Returns the response to a client, as it goes over the wire."""
-    return as_read(
-        response(apis.CONSUMER_GROUP_POSITION), 0, await reports.serve(0, decision.request, client or Client(1))
-    )
+    return as_read(response(apis.CONSUMER_GROUP_POSITION), 0, await reports.serve(decision, client or Client(1)))

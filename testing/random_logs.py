@@ -17,13 +17,16 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.split import filler, patch, split
-from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.streams import physical_stream
-from kordon.proxy.reads.readers import Readers
+from kordon.proxy.reads.fetch_handler import FetchHandler
+from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
@@ -124,6 +127,11 @@ class World:
     expected: dict[int, list[str]]
     bypass: set[str] = field(default_factory=set)
 
+    def given_as(self, v: int) -> list[str]:
+        """Whose readers get what is written to a virtual partition now (TAKEOVER-SHARES)."""
+        is_shared = self.layout.epochs[-1].placement is Placement.SHARED
+        return self.expected[v % self.layout.n if is_shared else v]
+
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
@@ -139,8 +147,9 @@ def worlds(draw: st.DrawFn) -> World:
         if world.layout.is_managed and draw(st.integers(0, 3)) == 0:
             _shorten(draw, world, f"{step}-shortened")
         elif draw(st.booleans()):
-            placement = Placement.OWN if taken_over and world.layout.epoch == 0 else Placement.LINEAR
-            u = n if placement is Placement.OWN else draw(st.integers(n, v_count))
+            begins = taken_over and world.layout.epoch == 0
+            placement = draw(st.sampled_from([Placement.OWN, Placement.SHARED])) if begins else Placement.LINEAR
+            u = n if begins else draw(st.integers(n, v_count))
             ends = {q: log.end for q, log in world.logs.items()}
             before, world.layout = world.layout, world.layout.changed(world.layout.next_epoch(u, placement), ends)
             _stray(draw, world, before)
@@ -161,7 +170,7 @@ def _write(draw: st.DrawFn, world: World, name: str) -> None:
         log.append_marker()
     elif kind == "own" or not home.tagged:
         log.append(tag(v, home.move, 3) if home.tagged else 3, values)
-        world.expected[v] += values
+        world.given_as(v).extend(values)
     else:
         log.append(draw(st.sampled_from([-1, 3])), values)
         world.bypass.update(values)
@@ -174,11 +183,11 @@ def _write_to(draw: st.DrawFn, world: World, q: int, name: str) -> None:
     assert home is not None
     values: list[str] = []
     for number in range(draw(st.integers(1, 4))):
-        v = draw(st.sampled_from(world.layout.residents(q)))
+        v = draw(st.sampled_from(world.layout.residence.residents(q)))
         candidates = (f"{v}:{name}:{number}-{each}" for each in itertools.count())
         value = next(each for each in candidates if (murmur2(each.encode()) & 0x7FFFFFFF) % v_count == v)
         values.append(value)
-        inherits = world.layout.epochs[-1].placement is Placement.OWN
+        inherits = world.layout.epochs[-1].placement is not Placement.LINEAR
         world.expected[q if inherits else v].append(value)
     world.logs[q].append(tag(stream, home.move, 3), values)
 
@@ -193,12 +202,12 @@ def _shorten(draw: st.DrawFn, world: World, name: str) -> None:
     log.end = lost_from
     world.bypass -= lost
     world.expected = {v: [each for each in values if each not in lost] for v, values in world.expected.items()}
-    for v in world.layout.residents(q) if draw(st.booleans()) else ():
+    for v in world.layout.residence.residents(q) if draw(st.booleans()) else ():
         home = world.layout.chains[v].home
         assert home is not None
         value = f"{v}:{name}"
         if home.holds(log.end):
-            world.expected[v].append(value)
+            world.given_as(v).append(value)
         log.append(tag(v, home.move, 3), [value])  # below its segment it is never acknowledged
     if bound is not None and lost_from < bound.offset:
         following = world.layout.next_epoch(world.layout.u, world.layout.epochs[-1].placement, {q: lost_from})
@@ -234,17 +243,18 @@ def grown_world() -> World:
 
 
 def readers_of(
-    world: World, most_bytes: int, cache_bytes: int, journal: Journal | None = None
-) -> tuple[Readers, ManagedTopic]:
+    world: World, most_bytes: int, cache_bytes: int, journal: Journal = NO_JOURNAL, opener: Opener | None = None
+) -> tuple[WorkerReads, ManagedTopic]:
     """Makes a worker's readers in front of a broker in memory."""
     topics = ManagedTopics()
     topic = ManagedTopic(world.layout, FACE_ID)
     topics.add(topic)
     broker = LogBroker(world.logs, most_bytes)
-    return Readers(topics, broker, Leaders(broker), cache_bytes=cache_bytes, journal=journal), topic
+    reads = WorkerReads(topics, broker, Leaders(broker), cache_bytes=cache_bytes, journal=journal, opener=opener)
+    return reads, topic
 
 
-async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dict[int, Any]:
+async def fetch(readers: WorkerReads, offsets: dict[int, int], **fields: Any) -> dict[int, Any]:
     """Fetches through the bytes of a version, by topic id unless it is told another one, as `client`."""
     told: dict[str, Any] = {"max_wait_ms": 3, "min_bytes": 1, "max_bytes": 1 << 20, "rack_id": ""} | fields
     client = told.pop("client", None) or Client(1)
@@ -253,7 +263,7 @@ async def fetch(readers: Readers, offsets: dict[int, int], **fields: Any) -> dic
     rows = [{"partition": v, "fetch_offset": at} | each for v, at in offsets.items()]
     topic = {"topic": NAME, "topic_id": FACE_ID, "partitions": rows}
     body = request(apis.FETCH).build(version, told | {"topics": [topic]})
-    answer = await readers.serve(version, request(apis.FETCH).parse(version, body), client)
+    answer = await FetchHandler(readers).serve(version, request(apis.FETCH).parse(version, body), client)
     parsed = as_read(response(apis.FETCH), version, answer)
     return {row.partition_index: row for row in parsed.responses[0].partitions}
 
@@ -271,7 +281,7 @@ async def is_asked_again(row: Any) -> bool:
     return False
 
 
-async def read_all(readers: Readers, vs: list[int], **fields: Any) -> dict[int, list[str]]:
+async def read_all(readers: WorkerReads, vs: list[int], **fields: Any) -> dict[int, list[str]]:
     """Reads as one consumer does until no partition has any lag."""
     found: dict[int, list[str]] = {v: [] for v in vs}
     at = dict.fromkeys(vs, 0)

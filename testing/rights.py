@@ -92,7 +92,7 @@ OWN_RIGHTS: Final = (
     Allowed("kordon", AclOperation.DESCRIBE, "kafka-cluster", ResourceType.BROKER),
     Allowed("kordon", AclOperation.ALTER, "kafka-cluster", ResourceType.BROKER),
 )
-"""What Kordon needs beside its rights on managed topics (docs/managed-topics.md)."""
+"""What Kordon needs beside its rights on managed topics (docs/rights.md)."""
 
 
 @dataclass

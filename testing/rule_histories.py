@@ -210,8 +210,8 @@ class History:
             following = layout.next_epoch(layout.u, renewed=[self.random.choice(sorted(layout.open_segments))])
         else:
             following = layout.next_epoch(self.random.randint(layout.n, layout.v_count))
-        homes = {v: layout.chains[v].stays[-1] for v in layout.movers(following) if layout.chains[v].stays}
-        self.fence(following.number, sorted(layout.sealed_by(following)))
+        homes = {v: layout.chains[v].stays[-1] for v in layout.change_to(following).movers if layout.chains[v].stays}
+        self.fence(following.number, sorted(layout.change_to(following).sealed))
         self.layout = layout.changed(following, self._none())
         self._told("commit", fence=f"f{following.number}")
         for v in self.random.sample(sorted(homes), min(2, len(homes))):

@@ -6,11 +6,13 @@ of their leases.
 
 from __future__ import annotations
 
+from math import inf, isfinite
 from typing import Any, Final
 
 from kordon.proxy.commands.cli import main
 from kordon.proxy.member.membership import Membership
-from kordon.proxy.process import managed_worker
+from kordon.proxy.process import managed_worker, server
+from kordon.proxy.relay.relays import Relays
 
 PROGRAM: Final = "kordon.testing.short_leases"
 LEASE_SECONDS: Final = 5.0
@@ -19,12 +21,17 @@ SESSION_MS: Final = 3_000
 
 
 def shorten() -> None:
-    """Has all members of this process hold such leases."""
+    """Has all members of this process hold such leases, and its connections end when it sleeps for longer."""
 
     def member(*arguments: Any, **options: Any) -> Membership:
         return Membership(*arguments, **{**options, "session_ms": SESSION_MS, "lease_seconds": LEASE_SECONDS})
 
+    def relays(*arguments: Any, **options: Any) -> Relays:
+        lease_seconds = LEASE_SECONDS if isfinite(options["lease_seconds"]) else inf
+        return Relays(*arguments, **{**options, "lease_seconds": lease_seconds})
+
     managed_worker.Membership = member  # type: ignore[attr-defined, assignment]
+    server.Relays = relays  # type: ignore[attr-defined, assignment]
 
 
 if __name__ == "__main__":

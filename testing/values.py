@@ -25,6 +25,7 @@ from kordon.codecs.primitives import (
     UUID,
     Primitive,
 )
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Array, Field, Message, Struct, Type, plain_fields, tagged_fields
 
 _RANGES: Final = {
@@ -68,7 +69,7 @@ class Values:
         self._private = private
         self._longest = longest
 
-    def message(self, message: Message, version: int) -> dict[str, Any]:
+    def message(self, message: Message[Row], version: int) -> dict[str, Any]:
         """Draws a value for every field of a message in a version."""
         return self._fields(message.fields, version, flexible=version in message.flexible_versions)
 

@@ -2,14 +2,19 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kordon.proxy.kafka.brokers import Brokers
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
+from kordon.testing.cluster_links import links_to
+from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.emptied import emptied
 from kordon.testing.folders import held_folders
 from kordon.testing.leading import led, without_authorizer
@@ -141,3 +146,44 @@ def proxies(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
     bootstrap = open_cluster.bootstrap()
     with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
         yield [first, second]
+
+
+@pytest.fixture(scope="module")
+def compacting_cluster() -> Generator[Cluster, None, None]:
+    """One broker that looks for something to compact all the time."""
+    if DESCRIBED_PRODUCERS.is_missing:
+        pytest.skip(DESCRIBED_PRODUCERS.reason)
+    with Cluster.start(config={"authorizer.class.name": "", "log.cleaner.backoff.ms": "100"}) as started:
+        yield started
+
+
+@pytest.fixture
+def dialect(proxy: ProxyProcess) -> Iterator[DialectConnection]:
+    """A connection through the proxy that has said that it speaks the dialect."""
+    with DialectConnection(proxy.bootstrap) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def worker_of() -> AsyncIterator[Callable[[Cluster], Awaitable[Brokers]]]:
+    """Makes what a worker knows of a cluster's brokers, with connections of its own."""
+    async with AsyncExitStack() as stack:
+
+        async def make(cluster: Cluster) -> Brokers:
+            return Brokers(await stack.enter_async_context(links_to(cluster)))
+
+        yield make
+
+
+@pytest.fixture
+def new_worker(
+    cluster: Cluster, worker_of: Callable[[Cluster], Awaitable[Brokers]]
+) -> Callable[[], Awaitable[Brokers]]:
+    """Makes what a worker knows of the shared cluster's brokers."""
+    return partial(worker_of, cluster)
+
+
+@pytest.fixture
+async def brokers(new_worker: Callable[[], Awaitable[Brokers]]) -> Brokers:
+    """The brokers of the shared cluster, as one worker of Kordon's knows them."""
+    return await new_worker()

@@ -79,4 +79,4 @@ def test_tests_of_an_area_import_the_module_or_what_imports_it() -> None:
     """The nearest first."""
     tests = Areas(ROOT).tests_of("proxy/ordering/under_way.py")
     assert tests[0] == "tests/ordering/test_under_way.py"
-    assert "tests/managed/test_lanes_keep_the_rules.py" in tests
+    assert "tests/writes/test_writes_keep_the_rules.py" in tests

@@ -10,7 +10,7 @@ from kordon.testing.forked_pytest import NEVER_IMPORTED, ForkedPytest, Replaced
 from kordon.testing.mutations import ROOT
 
 LEASE = "proxy/member/lease.py"
-TESTS = "tests/control/test_lease.py"
+TESTS = "tests/member/test_lease.py"
 FAILED = int(pytest.ExitCode.TESTS_FAILED)
 
 

@@ -72,3 +72,10 @@ def test_what_a_page_names_is_there(page: Path) -> None:
 def test_what_is_not_there_is_found_out(named: str) -> None:
     """Whatever it is: a file, a function, a page."""
     assert list(missing(f"See `core/verdicts.py::APIS`, `connection.py` and `{named}`.")) == [named]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_page_has_kordon_installed_from_an_index(page: Path) -> None:
+    """Nothing is published yet: whoever took the name there would own the readers' machines."""
+    commands = re.findall(r"^\s*\$? ?pip install .*$", page.read_text(), flags=re.MULTILINE)
+    assert [command for command in commands if re.search(r"install (-\S+ )*'?kordon\b", command)] == []

@@ -13,7 +13,8 @@ import asyncio
 import json
 import sys
 from collections import Counter
-from typing import Any
+
+from aiokafka.structs import RecordMetadata
 
 from kordon.client import OrderedProducer
 
@@ -29,7 +30,7 @@ async def send_orders(bootstrap: str, topic: str, count: int) -> Counter[int]:
         key_serializer=str.encode,
         value_serializer=lambda order: json.dumps(order).encode(),
     ) as producer:
-        written: list[asyncio.Future[Any]] = []
+        written: list[asyncio.Future[RecordMetadata]] = []
         for number in range(count):
             customer = f"customer-{number % _CUSTOMERS}"
             # returns when there is room in the buffer, not when the record is written

@@ -9,7 +9,7 @@ of its own (api keys and tags from 16384 up) is KIP-253's; docs/dialect.md sets 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kordon.codecs.messages import (
     add_offsets_to_txn,
@@ -73,7 +73,7 @@ from kordon.codecs.messages import (
     sync_group,
     txn_offset_commit,
 )
-from kordon.codecs.schema import Message
+from kordon.codecs.schema import Api, Message
 
 _MODULES: Final = (
     produce,
@@ -137,13 +137,22 @@ _MODULES: Final = (
     consumer_group_position,
     partition_leader_epochs_for_partitions,
 )
-REQUESTS: Final[dict[int, Message]] = {module.REQUEST.api_key: module.REQUEST for module in _MODULES}
+REQUESTS: Final[dict[int, Message[Any]]] = {module.REQUEST.api_key: module.REQUEST for module in _MODULES}
 """All requests by api key."""
-RESPONSES: Final[dict[int, Message]] = {module.RESPONSE.api_key: module.RESPONSE for module in _MODULES}
+RESPONSES: Final[dict[int, Message[Any]]] = {module.RESPONSE.api_key: module.RESPONSE for module in _MODULES}
 """All responses by api key."""
 
 
-def request(api_key: int) -> Message:
+def api(api_key: int) -> Api[Any, Any]:
+    """Returns both tables of an api key that is known only at run time; a module's `API` tells more of its types.
+
+    Raises:
+        KeyError: Kordon never reads them.
+    """
+    return Api(REQUESTS[api_key], RESPONSES[api_key])
+
+
+def request(api_key: int) -> Message[Any]:
     """Returns the table of the requests of an api key.
 
     Raises:
@@ -152,7 +161,7 @@ def request(api_key: int) -> Message:
     return REQUESTS[api_key]
 
 
-def response(api_key: int) -> Message:
+def response(api_key: int) -> Message[Any]:
     """Returns the table of the responses to an api key.
 
     Raises:

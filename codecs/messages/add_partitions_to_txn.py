@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, TOPIC_NAME, TRANSACTIONAL_ID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
@@ -24,7 +27,7 @@ ADD_PARTITIONS_TO_TXN_TOPIC_RESULT = struct(
 )
 
 # Clients ask in versions up to 3; brokers ask each other in the later ones.
-REQUEST = message(
+REQUEST: Final[Message[AddPartitionsToTxnRequest]] = message(
     "AddPartitionsToTxnRequest",
     field("transactions", array(struct(
         field("transactional_id", TRANSACTIONAL_ID, "4+"),
@@ -40,7 +43,7 @@ REQUEST = message(
     key=24, versions="0-5", flexible="3+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[AddPartitionsToTxnResponse]] = message(
     "AddPartitionsToTxnResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "4+"),
@@ -51,3 +54,5 @@ RESPONSE = message(
     field("results_by_topic_v3_and_below", array(ADD_PARTITIONS_TO_TXN_TOPIC_RESULT), "0-3"),
     key=24, versions="0-5", flexible="3+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import AlterConfigsRequest, AlterConfigsResponse
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, RESOURCE_NAME, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[AlterConfigsRequest]] = message(
     "AlterConfigsRequest",
     field("resources", array(struct(
         field("resource_type", INT8, "0+"),
@@ -22,7 +25,7 @@ REQUEST = message(
     key=33, versions="0-2", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[AlterConfigsResponse]] = message(
     "AlterConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("responses", array(struct(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[AlterPartitionReassignmentsRequest]] = message(
     "AlterPartitionReassignmentsRequest",
     field("timeout_ms", INT32, "0+", default=60000),
     field("allow_replication_factor_change", BOOL, "1+", default=True),
@@ -22,7 +25,7 @@ REQUEST = message(
     key=45, versions="0-1", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[AlterPartitionReassignmentsResponse]] = message(
     "AlterPartitionReassignmentsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("allow_replication_factor_change", BOOL, "1+", default=True),

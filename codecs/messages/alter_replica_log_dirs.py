@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse
 from kordon.codecs.primitives import INT16, INT32, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[AlterReplicaLogDirsRequest]] = message(
     "AlterReplicaLogDirsRequest",
     field("dirs", array(struct(
         field("path", STRING, "0+"),
@@ -20,7 +23,7 @@ REQUEST = message(
     key=34, versions="0-2", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[AlterReplicaLogDirsResponse]] = message(
     "AlterReplicaLogDirsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ApiVersionsRequest, ApiVersionsResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 # Version 5 says whom the client means to reach; whoever is somebody else answers so (KIP-1242).
-REQUEST = message(
+REQUEST: Final[Message[ApiVersionsRequest]] = message(
     "ApiVersionsRequest",
     field("client_software_name", STRING, "3+"),
     field("client_software_version", STRING, "3+"),
@@ -23,7 +26,7 @@ REQUEST = message(
 # Version 5 is the same as version 4, but for REBOOTSTRAP_REQUIRED as an error (KIP-1242).
 # Its header has no tagged fields in any version: a client reads it before it knows what the broker speaks.
 # An answer of UNSUPPORTED_VERSION is of version 0, and says which versions of ApiVersions there are (KIP-511).
-RESPONSE = message(
+RESPONSE: Final[Message[ApiVersionsResponse]] = message(
     "ApiVersionsResponse",
     field("error_code", INT16, "0+"),
     field("api_keys", array(struct(
@@ -46,3 +49,5 @@ RESPONSE = message(
     field("zk_migration_ready", BOOL, "3+", tag=3, tagged="3+"),
     key=18, versions="0-5", flexible="3+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
@@ -18,14 +21,14 @@ ASSIGNMENT = struct(
     field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
 )
 
-REQUEST = message(
+REQUEST: Final[Message[ConsumerGroupDescribeRequest]] = message(
     "ConsumerGroupDescribeRequest",
     field("group_ids", array(GROUP_ID), "0+"),
     field("include_authorized_operations", BOOL, "0+"),
     key=69, versions="0-1", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ConsumerGroupDescribeResponse]] = message(
     "ConsumerGroupDescribeResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("groups", array(struct(
@@ -53,3 +56,5 @@ RESPONSE = message(
     )), "0+"),
     key=69, versions="0-1", flexible="0+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

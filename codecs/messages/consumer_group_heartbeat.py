@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
@@ -13,7 +16,7 @@ TOPIC_PARTITIONS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
-REQUEST = message(
+REQUEST: Final[Message[ConsumerGroupHeartbeatRequest]] = message(
     "ConsumerGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0+"),
@@ -31,7 +34,7 @@ REQUEST = message(
     key=68, versions="0-1", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ConsumerGroupHeartbeatResponse]] = message(
     "ConsumerGroupHeartbeatResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ConsumerGroupPositionRequest, ConsumerGroupPositionResponse
 from kordon.codecs.dialect import CONSUMER_GROUP_POSITION
 from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like the proposal's.
 # fmt: off
@@ -12,7 +15,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Two tagged fields are not the proposal's. With the group instance id (KIP-345 came later) a fenced static member is
 # told so. The sequence rises whenever a member says something new, or again what was not answered: so a report that
 # was held up on its way does not count after a later one.
-REQUEST = message(
+REQUEST: Final[Message[ConsumerGroupPositionRequest]] = message(
     "ConsumerGroupPositionRequest",
     field("group_id", GROUP_ID, "0+"),
     field("generation_id", INT32, "0+"),
@@ -30,7 +33,7 @@ REQUEST = message(
     key=CONSUMER_GROUP_POSITION, versions="0", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ConsumerGroupPositionResponse]] = message(
     "ConsumerGroupPositionResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import CreateAclsRequest, CreateAclsResponse
 from kordon.codecs.primitives import INT8, INT16, INT32, RESOURCE_NAME, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[CreateAclsRequest]] = message(
     "CreateAclsRequest",
     field("creations", array(struct(
         field("resource_type", INT8, "0+"),
@@ -22,7 +25,7 @@ REQUEST = message(
     key=30, versions="0-3", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[CreateAclsResponse]] = message(
     "CreateAclsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
@@ -31,3 +34,5 @@ RESPONSE = message(
     )), "0+"),
     key=30, versions="0-3", flexible="2+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

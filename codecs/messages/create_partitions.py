@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import CreatePartitionsRequest, CreatePartitionsResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[CreatePartitionsRequest]] = message(
     "CreatePartitionsRequest",
     field("topics", array(struct(
         field("name", TOPIC_NAME, "0+"),
@@ -22,7 +25,7 @@ REQUEST = message(
     key=37, versions="0-3", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[CreatePartitionsResponse]] = message(
     "CreatePartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
@@ -32,3 +35,5 @@ RESPONSE = message(
     )), "0+"),
     key=37, versions="0-3", flexible="2+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import CreateTopicsRequest, CreateTopicsResponse
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[CreateTopicsRequest]] = message(
     "CreateTopicsRequest",
     field("topics", array(struct(
         field("name", TOPIC_NAME, "0+"),
@@ -28,7 +31,7 @@ REQUEST = message(
     key=19, versions="0-7", flexible="5+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[CreateTopicsResponse]] = message(
     "CreateTopicsResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("topics", array(struct(
@@ -49,3 +52,5 @@ RESPONSE = message(
     )), "0+"),
     key=19, versions="0-7", flexible="5+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

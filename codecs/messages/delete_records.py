@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DeleteRecordsRequest, DeleteRecordsResponse
 from kordon.codecs.primitives import INT16, INT32, INT64, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DeleteRecordsRequest]] = message(
     "DeleteRecordsRequest",
     field("topics", array(struct(
         field("name", TOPIC_NAME, "0+"),
@@ -21,7 +24,7 @@ REQUEST = message(
     key=21, versions="0-2", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DeleteRecordsResponse]] = message(
     "DeleteRecordsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
@@ -34,3 +37,5 @@ RESPONSE = message(
     )), "0+"),
     key=21, versions="0-2", flexible="2+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DeleteTopicsRequest, DeleteTopicsResponse
 from kordon.codecs.primitives import INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DeleteTopicsRequest]] = message(
     "DeleteTopicsRequest",
     field("topics", array(struct(
         field("name", TOPIC_NAME, "6+", nullable="6+", default=None),
@@ -19,7 +22,7 @@ REQUEST = message(
     key=20, versions="0-6", flexible="4+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DeleteTopicsResponse]] = message(
     "DeleteTopicsResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("responses", array(struct(
@@ -30,3 +33,5 @@ RESPONSE = message(
     )), "0+"),
     key=20, versions="0-6", flexible="4+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeAclsRequest, DescribeAclsResponse
 from kordon.codecs.primitives import INT8, INT16, INT32, RESOURCE_NAME, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeAclsRequest]] = message(
     "DescribeAclsRequest",
     field("resource_type_filter", INT8, "0+"),
     field("resource_name_filter", RESOURCE_NAME, "0+", nullable="0+"),
@@ -20,7 +23,7 @@ REQUEST = message(
     key=29, versions="0-3", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeAclsResponse]] = message(
     "DescribeAclsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),
@@ -38,3 +41,5 @@ RESPONSE = message(
     )), "0+"),
     key=29, versions="0-3", flexible="2+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeClusterRequest, DescribeClusterResponse
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeClusterRequest]] = message(
     "DescribeClusterRequest",
     field("include_cluster_authorized_operations", BOOL, "0+"),
     field("endpoint_type", INT8, "1+", default=1),
@@ -16,7 +19,7 @@ REQUEST = message(
     key=60, versions="0-2", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeClusterResponse]] = message(
     "DescribeClusterResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),
@@ -34,3 +37,5 @@ RESPONSE = message(
     field("cluster_authorized_operations", INT32, "0+", default=-2147483648),
     key=60, versions="0-2", flexible="0+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeConfigsRequest, DescribeConfigsResponse
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, RESOURCE_NAME, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeConfigsRequest]] = message(
     "DescribeConfigsRequest",
     field("resources", array(struct(
         field("resource_type", INT8, "0+"),
@@ -20,7 +23,7 @@ REQUEST = message(
     key=32, versions="0-4", flexible="4+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeConfigsResponse]] = message(
     "DescribeConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("results", array(struct(
@@ -46,3 +49,5 @@ RESPONSE = message(
     )), "0+"),
     key=32, versions="0-4", flexible="4+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

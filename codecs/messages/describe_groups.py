@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeGroupsRequest, DescribeGroupsResponse
 from kordon.codecs.primitives import BOOL, BYTES, GROUP_ID, INT16, INT32, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeGroupsRequest]] = message(
     "DescribeGroupsRequest",
     field("groups", array(GROUP_ID), "0+"),
     field("include_authorized_operations", BOOL, "3+"),
     key=15, versions="0-6", flexible="5+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeGroupsResponse]] = message(
     "DescribeGroupsResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("groups", array(struct(
@@ -37,3 +40,5 @@ RESPONSE = message(
     )), "0+"),
     key=15, versions="0-6", flexible="5+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeLogDirsRequest, DescribeLogDirsResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeLogDirsRequest]] = message(
     "DescribeLogDirsRequest",
     field("topics", array(struct(
         field("topic", TOPIC_NAME, "0+"),
@@ -17,7 +20,7 @@ REQUEST = message(
     key=35, versions="0-5", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeLogDirsResponse]] = message(
     "DescribeLogDirsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "3+"),
@@ -39,3 +42,5 @@ RESPONSE = message(
     )), "0+"),
     key=35, versions="0-5", flexible="2+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

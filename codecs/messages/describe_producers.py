@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeProducersRequest, DescribeProducersResponse
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeProducersRequest]] = message(
     "DescribeProducersRequest",
     field("topics", array(struct(
         field("name", TOPIC_NAME, "0+"),
@@ -17,7 +20,7 @@ REQUEST = message(
     key=61, versions="0", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeProducersResponse]] = message(
     "DescribeProducersResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(
@@ -38,3 +41,5 @@ RESPONSE = message(
     )), "0+"),
     key=61, versions="0", flexible="0+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

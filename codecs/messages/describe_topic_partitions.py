@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeTopicPartitionsRequest]] = message(
     "DescribeTopicPartitionsRequest",
     field("topics", array(struct(
         field("name", TOPIC_NAME, "0+"),
@@ -21,7 +24,7 @@ REQUEST = message(
     key=75, versions="0", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeTopicPartitionsResponse]] = message(
     "DescribeTopicPartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(

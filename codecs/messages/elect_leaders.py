@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ElectLeadersRequest, ElectLeadersResponse
 from kordon.codecs.primitives import INT8, INT16, INT32, STRING, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[ElectLeadersRequest]] = message(
     "ElectLeadersRequest",
     field("election_type", INT8, "1+"),
     field("topic_partitions", array(struct(
@@ -19,7 +22,7 @@ REQUEST = message(
     key=43, versions="0-2", flexible="2+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ElectLeadersResponse]] = message(
     "ElectLeadersResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "1+"),

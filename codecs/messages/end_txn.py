@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import EndTxnRequest, EndTxnResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, INT64, TRANSACTIONAL_ID
-from kordon.codecs.schema import field, message
+from kordon.codecs.schema import Api, Message, field, message
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[EndTxnRequest]] = message(
     "EndTxnRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+"),
     field("producer_id", INT64, "0+"),
@@ -17,7 +20,7 @@ REQUEST = message(
     key=26, versions="0-5", flexible="3+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[EndTxnResponse]] = message(
     "EndTxnResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),
@@ -25,3 +28,5 @@ RESPONSE = message(
     field("producer_epoch", INT16, "5+", default=-1),
     key=26, versions="0-5", flexible="3+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import FetchRequest, FetchResponse, FetchResponsePartition
 from kordon.codecs.primitives import INT8, INT16, INT32, INT64, RECORDS, STRING, TOPIC_ID, TOPIC_NAME, UUID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
-REQUEST = message(
+REQUEST: Final[Message[FetchRequest]] = message(
     "FetchRequest",
     field("cluster_id", STRING, "12+", nullable="12+", tag=0, tagged="12+", default=None),
     field("replica_id", INT32, "0-14", default=-1),
@@ -54,7 +57,7 @@ REQUEST = message(
     key=1, versions="0-18", flexible="12+",
 )
 
-PARTITION_DATA = message(
+PARTITION_DATA: Final[Message[FetchResponsePartition]] = message(
     "PartitionData",
     field("partition_index", INT32, "0+"),
     field("error_code", INT16, "0+"),
@@ -83,7 +86,7 @@ PARTITION_DATA = message(
 )
 """A partition's row of the response; it has its version and is built alone where it is told again and again."""
 
-RESPONSE = message(
+RESPONSE: Final[Message[FetchResponse]] = message(
     "FetchResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "7+"),
@@ -101,3 +104,5 @@ RESPONSE = message(
     )), "16+", tag=0, tagged="16+"),
     key=1, versions="0-18", flexible="12+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import FindCoordinatorRequest, FindCoordinatorResponse
 from kordon.codecs.primitives import COORDINATOR_KEY, INT8, INT16, INT32, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 # The key of a share group (type 2) is its group, topic id and partition, with colons between them (KIP-932).
-REQUEST = message(
+REQUEST: Final[Message[FindCoordinatorRequest]] = message(
     "FindCoordinatorRequest",
     field("key", COORDINATOR_KEY, "0-3"),
     field("key_type", INT8, "1+"),
@@ -17,7 +20,7 @@ REQUEST = message(
     key=10, versions="0-6", flexible="3+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[FindCoordinatorResponse]] = message(
     "FindCoordinatorResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "0-3"),
@@ -35,3 +38,5 @@ RESPONSE = message(
     )), "4+"),
     key=10, versions="0-6", flexible="3+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

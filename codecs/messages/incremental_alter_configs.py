@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from kordon.codecs.primitives import BOOL, INT8, INT16, INT32, RESOURCE_NAME, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[IncrementalAlterConfigsRequest]] = message(
     "IncrementalAlterConfigsRequest",
     field("resources", array(struct(
         field("resource_type", INT8, "0+"),
@@ -23,7 +26,7 @@ REQUEST = message(
     key=44, versions="0-1", flexible="1+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[IncrementalAlterConfigsResponse]] = message(
     "IncrementalAlterConfigsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("responses", array(struct(
@@ -34,3 +37,5 @@ RESPONSE = message(
     )), "0+"),
     key=44, versions="0-1", flexible="1+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

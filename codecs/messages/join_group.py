@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import JoinGroupRequest, JoinGroupResponse
 from kordon.codecs.primitives import BOOL, BYTES, GROUP_ID, INT16, INT32, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[JoinGroupRequest]] = message(
     "JoinGroupRequest",
     field("group_id", GROUP_ID, "0+"),
     field("session_timeout_ms", INT32, "0+"),
@@ -24,7 +27,7 @@ REQUEST = message(
     key=11, versions="0-9", flexible="6+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[JoinGroupResponse]] = message(
     "JoinGroupResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("error_code", INT16, "0+"),
@@ -41,3 +44,5 @@ RESPONSE = message(
     )), "0+"),
     key=11, versions="0-9", flexible="6+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

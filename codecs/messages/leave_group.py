@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import LeaveGroupRequest, LeaveGroupResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[LeaveGroupRequest]] = message(
     "LeaveGroupRequest",
     field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0-2"),
@@ -20,7 +23,7 @@ REQUEST = message(
     key=13, versions="0-5", flexible="4+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[LeaveGroupResponse]] = message(
     "LeaveGroupResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "0+"),
@@ -31,3 +34,5 @@ RESPONSE = message(
     )), "3+"),
     key=13, versions="0-5", flexible="4+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ListOffsetsRequest, ListOffsetsResponse
 from kordon.codecs.primitives import INT8, INT16, INT32, INT64, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[ListOffsetsRequest]] = message(
     "ListOffsetsRequest",
     field("replica_id", INT32, "0+"),
     field("isolation_level", INT8, "2+"),
@@ -25,7 +28,7 @@ REQUEST = message(
     key=2, versions="0-11", flexible="6+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ListOffsetsResponse]] = message(
     "ListOffsetsResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("topics", array(struct(
@@ -41,3 +44,5 @@ RESPONSE = message(
     )), "0+"),
     key=2, versions="0-11", flexible="6+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

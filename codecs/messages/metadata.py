@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import MetadataRequest, MetadataResponse
 from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 # All topics are asked for by an empty array in version 0, and by null in later ones.
 # Brokers take an id without a name from version 12 on.
-REQUEST = message(
+REQUEST: Final[Message[MetadataRequest]] = message(
     "MetadataRequest",
     field("topics", array(struct(
         field("topic_id", TOPIC_ID, "10+"),
@@ -23,7 +26,7 @@ REQUEST = message(
 )
 
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
-RESPONSE = message(
+RESPONSE: Final[Message[MetadataResponse]] = message(
     "MetadataResponse",
     field("throttle_time_ms", INT32, "3+"),
     field("brokers", array(struct(
@@ -59,3 +62,5 @@ RESPONSE = message(
     field("error_code", INT16, "13+"),
     key=3, versions="0-13", flexible="9+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

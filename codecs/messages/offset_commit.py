@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import OffsetCommitRequest, OffsetCommitResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[OffsetCommitRequest]] = message(
     "OffsetCommitRequest",
     field("group_id", GROUP_ID, "0+"),
     field("generation_id_or_member_epoch", INT32, "1+", default=-1),
@@ -29,7 +32,7 @@ REQUEST = message(
     key=8, versions="0-10", flexible="8+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[OffsetCommitResponse]] = message(
     "OffsetCommitResponse",
     field("throttle_time_ms", INT32, "3+"),
     field("topics", array(struct(
@@ -42,3 +45,5 @@ RESPONSE = message(
     )), "0+"),
     key=8, versions="0-10", flexible="8+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

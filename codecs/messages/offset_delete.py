@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import OffsetDeleteRequest, OffsetDeleteResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[OffsetDeleteRequest]] = message(
     "OffsetDeleteRequest",
     field("group_id", GROUP_ID, "0+"),
     field("topics", array(struct(
@@ -20,7 +23,7 @@ REQUEST = message(
     key=47, versions="0",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[OffsetDeleteResponse]] = message(
     "OffsetDeleteResponse",
     field("error_code", INT16, "0+"),
     field("throttle_time_ms", INT32, "0+"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import OffsetFetchRequest, OffsetFetchResponse
 from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[OffsetFetchRequest]] = message(
     "OffsetFetchRequest",
     field("group_id", GROUP_ID, "0-7"),
     field("topics", array(struct(
@@ -29,7 +32,7 @@ REQUEST = message(
     key=9, versions="0-10", flexible="6+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[OffsetFetchResponse]] = message(
     "OffsetFetchResponse",
     field("throttle_time_ms", INT32, "3+"),
     field("topics", array(struct(
@@ -60,3 +63,5 @@ RESPONSE = message(
     )), "8+"),
     key=9, versions="0-10", flexible="6+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 from kordon.codecs.primitives import INT16, INT32, INT64, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 # A replica id of -2 is a reader who may know of ends beyond the high watermark.
-REQUEST = message(
+REQUEST: Final[Message[OffsetForLeaderEpochRequest]] = message(
     "OffsetForLeaderEpochRequest",
     field("replica_id", INT32, "3+", default=-2),
     field("topics", array(struct(
@@ -23,7 +26,7 @@ REQUEST = message(
     key=23, versions="0-4", flexible="4+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[OffsetForLeaderEpochResponse]] = message(
     "OffsetForLeaderEpochResponse",
     field("throttle_time_ms", INT32, "2+"),
     field("topics", array(struct(
@@ -37,3 +40,5 @@ RESPONSE = message(
     )), "0+"),
     key=23, versions="0-4", flexible="4+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

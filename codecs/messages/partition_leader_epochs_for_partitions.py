@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import PartitionLeaderEpochsForPartitionsRequest, PartitionLeaderEpochsForPartitionsResponse
 from kordon.codecs.dialect import PARTITION_LEADER_EPOCHS_FOR_PARTITIONS
 from kordon.codecs.primitives import INT16, INT32, INT64, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like the proposal's.
 # fmt: off
 
 # No partitions ask for all of the topic.
-REQUEST = message(
+REQUEST: Final[Message[PartitionLeaderEpochsForPartitionsRequest]] = message(
     "PartitionLeaderEpochsForPartitionsRequest",
     field("topics", array(struct(
         field("topic", TOPIC_NAME, "0+"),
@@ -21,7 +24,7 @@ REQUEST = message(
 
 # The tagged fields are not the proposal's. Two epochs tell of one change only; the segments tell of all there have
 # been, so that a client need not ask for each (OffsetForLeaderEpoch) and knows what to wait for by one rule.
-RESPONSE = message(
+RESPONSE: Final[Message[PartitionLeaderEpochsForPartitionsResponse]] = message(
     "PartitionLeaderEpochsForPartitionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(

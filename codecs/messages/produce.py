@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ProduceRequest, ProduceResponse
 from kordon.codecs.primitives import INT16, INT32, INT64, RECORDS, STRING, TOPIC_ID, TOPIC_NAME, TRANSACTIONAL_ID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
@@ -11,7 +14,7 @@ from kordon.codecs.schema import array, field, message, struct
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 # Kafka 4 lists versions 0 to 2 because librdkafka looks for them, and refuses requests of them (KAFKA-18659).
 # From version 12 on a write within a transaction also adds its partition to it (KIP-890).
-REQUEST = message(
+REQUEST: Final[Message[ProduceRequest]] = message(
     "ProduceRequest",
     field("transactional_id", TRANSACTIONAL_ID, "3+", nullable="3+", default=None),
     field("acks", INT16, "0+"),
@@ -29,7 +32,7 @@ REQUEST = message(
     key=0, versions="0-13", flexible="9+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ProduceResponse]] = message(
     "ProduceResponse",
     field("responses", array(struct(
         field("name", TOPIC_NAME, "0-12"),
@@ -60,3 +63,5 @@ RESPONSE = message(
     )), "10+", tag=0, tagged="10+"),
     key=0, versions="0-13", flexible="9+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

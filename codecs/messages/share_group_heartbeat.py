@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[ShareGroupHeartbeatRequest]] = message(
     "ShareGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0+"),
@@ -23,7 +26,7 @@ TOPIC_PARTITIONS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ShareGroupHeartbeatResponse]] = message(
     "ShareGroupHeartbeatResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),

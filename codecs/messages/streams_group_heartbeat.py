@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, INT64, STRING, TOPIC_NAME, UINT16
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
@@ -36,7 +39,7 @@ TASK_IDS = struct(
     field("partitions", array(INT32), "0+"),
 )
 
-REQUEST = message(
+REQUEST: Final[Message[StreamsGroupHeartbeatRequest]] = message(
     "StreamsGroupHeartbeatRequest",
     field("group_id", GROUP_ID, "0+"),
     field("member_id", STRING, "0+"),
@@ -84,7 +87,7 @@ TOPIC_PARTITION = struct(
 )
 
 # Version 1 asks for the topology's description (KIP-1331), has a wider lag, and a status for missing client tags.
-RESPONSE = message(
+RESPONSE: Final[Message[StreamsGroupHeartbeatResponse]] = message(
     "StreamsGroupHeartbeatResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import SyncGroupRequest, SyncGroupResponse
 from kordon.codecs.primitives import BYTES, GROUP_ID, INT16, INT32, STRING
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[SyncGroupRequest]] = message(
     "SyncGroupRequest",
     field("group_id", GROUP_ID, "0+"),
     field("generation_id", INT32, "0+"),
@@ -23,7 +26,7 @@ REQUEST = message(
     key=14, versions="0-5", flexible="4+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[SyncGroupResponse]] = message(
     "SyncGroupResponse",
     field("throttle_time_ms", INT32, "1+"),
     field("error_code", INT16, "0+"),
@@ -32,3 +35,5 @@ RESPONSE = message(
     field("assignment", BYTES, "0+"),
     key=14, versions="0-5", flexible="4+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

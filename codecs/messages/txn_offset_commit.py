@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME, TRANSACTIONAL_ID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
 # From version 5 on it also adds the group to the transaction (KIP-890); version 6 names topics by their ids (KIP-1319).
-REQUEST = message(
+REQUEST: Final[Message[TxnOffsetCommitRequest]] = message(
     "TxnOffsetCommitRequest",
     field("transactional_id", TRANSACTIONAL_ID, "0+"),
     field("group_id", GROUP_ID, "0+"),
@@ -32,7 +35,7 @@ REQUEST = message(
 )
 
 # Version 6 names topics by their ids alone, and has the errors of OffsetCommit 9 and 10 (KIP-1319).
-RESPONSE = message(
+RESPONSE: Final[Message[TxnOffsetCommitResponse]] = message(
     "TxnOffsetCommitResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("topics", array(struct(

@@ -9,12 +9,24 @@ it. Denials are taken over as they are. ACLs that match every topic match faces 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 import structlog
 
+from kordon.codecs.bodies import (
+    CreateAclsRequest,
+    CreateAclsRequestCreation,
+    CreateAclsResponseResult,
+    DeleteAclsRequest,
+    DeleteAclsRequestFilter,
+    DeleteAclsResponseFilterResult,
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeAclsResponseResource,
+)
 from kordon.codecs.error_codes import name_of
+from kordon.codecs.messages import create_acls, delete_acls, describe_acls
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.kafka.operations import Operation
@@ -22,9 +34,6 @@ from kordon.proxy.topics.managed_topics import face_of
 
 log = structlog.get_logger(__name__)
 
-DESCRIBE_ACLS: Final = 29
-CREATE_ACLS: Final = 30
-DELETE_ACLS: Final = 31
 _VERSIONS: Final = range(1, 4)
 _TOPIC: Final = 2
 _ANY: Final = 1
@@ -77,11 +86,7 @@ def _on_face(acl: Acl) -> Iterable[Acl]:
 
 
 class AclMirror:
-    """Mirrors ACLs, for the controller.
-
-    Args:
-        brokers: Where brokers are found.
-    """
+    """Mirrors ACLs, for the controller."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -89,9 +94,6 @@ class AclMirror:
 
     async def mirror(self, topics: Collection[str]) -> None:
         """Makes the ACLs of faces what they should be; those of topics that are managed no more go.
-
-        Args:
-            topics: All that are managed.
 
         Raises:
             TopicsRefused: Kordon may not describe or alter the cluster's ACLs.
@@ -101,8 +103,8 @@ class AclMirror:
         wanted = {topic: wanted_of_face(topic, acls) for topic in topics}
         wanted |= dict.fromkeys(self._known - wanted.keys(), frozenset[Acl]())
         present = {topic: acls.get((_LITERAL, face_of(topic)), frozenset[Acl]()) for topic in wanted}
-        await self._change(CREATE_ACLS, _creation, _pairs(wanted, present))
-        await self._change(DELETE_ACLS, _deletion, _pairs(present, wanted))
+        await self._create(_pairs(wanted, present))
+        await self._delete(_pairs(present, wanted))
         self._known = frozenset(topics)
 
     async def add(self, topic: str) -> None:
@@ -122,28 +124,35 @@ class AclMirror:
             for row in await read_acls(self._brokers, _TOPIC)
         }
 
-    async def _change(
-        self, api_key: int, row: Callable[[str, Acl], dict[str, Any]], changes: Sequence[tuple[str, Acl]]
-    ) -> None:
-        if not changes:
-            return
-        rows = [row(face_of(topic), acl) for topic, acl in changes]
-        asked, answered = ("creations", "results") if api_key == CREATE_ACLS else ("filters", "filter_results")
-        answer = await self._brokers.ask_any(api_key, _VERSIONS, {asked: rows})
-        for (topic, acl), result in zip(changes, answer[answered], strict=True):
-            _refuse(f"ACLs of {face_of(topic)}", result)
-            told = {"topic": topic, "principal": acl.principal, "host": acl.host, "operation": acl.operation}
-            if api_key == CREATE_ACLS:
+    async def _create(self, changes: Sequence[tuple[str, Acl]]) -> None:
+        if changes:
+            asked = CreateAclsRequest(creations=[_creation(face_of(topic), acl) for topic, acl in changes])
+            answer = await self._brokers.ask_any(create_acls.API, _VERSIONS, asked)
+            for told in _done(changes, answer.results):
                 log.info("acl_mirrored", **told)
-            else:
+
+    async def _delete(self, changes: Sequence[tuple[str, Acl]]) -> None:
+        if changes:
+            asked = DeleteAclsRequest(filters=[_deletion(face_of(topic), acl) for topic, acl in changes])
+            answer = await self._brokers.ask_any(delete_acls.API, _VERSIONS, asked)
+            for told in _done(changes, answer.filter_results):
                 log.info("acl_unmirrored", **told)
 
 
-async def read_acls(brokers: Brokers, resource_type: int = _ANY) -> Sequence[Any]:
+def _done(
+    changes: Iterable[tuple[str, Acl]],
+    results: Iterable[CreateAclsResponseResult | DeleteAclsResponseFilterResult],
+) -> Iterator[dict[str, str | int]]:
+    """Yields what the log says of each change; raises TopicsRefused at the first that was refused."""
+    for (topic, acl), result in zip(changes, results, strict=True):
+        _refuse(f"ACLs of {face_of(topic)}", result)
+        yield {"topic": topic, "principal": acl.principal, "host": acl.host, "operation": acl.operation}
+
+
+async def read_acls(brokers: Brokers, resource_type: int = _ANY) -> Sequence[DescribeAclsResponseResource]:
     """Asks a broker for the cluster's ACLs.
 
     Args:
-        brokers: Where one is found.
         resource_type: On what, as a number on the wire; without it on everything.
 
     Returns:
@@ -153,49 +162,50 @@ async def read_acls(brokers: Brokers, resource_type: int = _ANY) -> Sequence[Any
         TopicsRefused: Kordon may not describe the cluster's ACLs.
         UpstreamUnavailable: Nobody answers.
     """
-    fields = {
-        "resource_type_filter": resource_type,
-        "resource_name_filter": None,
-        "pattern_type_filter": _ANY,
-        "principal_filter": None,
-        "host_filter": None,
-        "operation": _ANY,
-        "permission_type": _ANY,
-    }
-    answer = await brokers.ask_any(DESCRIBE_ACLS, _VERSIONS, fields)
+    asked = DescribeAclsRequest(
+        resource_type_filter=resource_type,
+        resource_name_filter=None,
+        pattern_type_filter=_ANY,
+        principal_filter=None,
+        host_filter=None,
+        operation=_ANY,
+        permission_type=_ANY,
+    )
+    answer = await brokers.ask_any(describe_acls.API, _VERSIONS, asked)
     _refuse("reading ACLs", answer)
-    rows: Sequence[Any] = answer.resources
-    return rows
+    return answer.resources
 
 
 def _pairs(these: Mapping[str, frozenset[Acl]], without: Mapping[str, frozenset[Acl]]) -> list[tuple[str, Acl]]:
     return [(topic, acl) for topic in sorted(these) for acl in sorted(these[topic] - without[topic])]
 
 
-def _creation(face: str, acl: Acl) -> dict[str, Any]:
-    return {
-        "resource_type": _TOPIC,
-        "resource_name": face,
-        "resource_pattern_type": _LITERAL,
-        "principal": acl.principal,
-        "host": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission,
-    }
+def _creation(face: str, acl: Acl) -> CreateAclsRequestCreation:
+    return CreateAclsRequestCreation(
+        resource_type=_TOPIC,
+        resource_name=face,
+        resource_pattern_type=_LITERAL,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
 
 
-def _deletion(face: str, acl: Acl) -> dict[str, Any]:
-    return {
-        "resource_type_filter": _TOPIC,
-        "resource_name_filter": face,
-        "pattern_type_filter": _LITERAL,
-        "principal_filter": acl.principal,
-        "host_filter": acl.host,
-        "operation": acl.operation,
-        "permission_type": acl.permission,
-    }
+def _deletion(face: str, acl: Acl) -> DeleteAclsRequestFilter:
+    return DeleteAclsRequestFilter(
+        resource_type_filter=_TOPIC,
+        resource_name_filter=face,
+        pattern_type_filter=_LITERAL,
+        principal_filter=acl.principal,
+        host_filter=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
+    )
 
 
-def _refuse(what: str, result: Any) -> None:
+def _refuse(
+    what: str, result: DescribeAclsResponse | CreateAclsResponseResult | DeleteAclsResponseFilterResult
+) -> None:
     if result.error_code:
         raise TopicsRefused(what, result.error_code, result.error_message or name_of(result.error_code))

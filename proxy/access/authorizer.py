@@ -30,7 +30,6 @@ class Authorizer:
 
     Args:
         access: Asks brokers for it, and for rights.
-        mirror: Of ACLs.
     """
 
     def __init__(self, access: Access, mirror: AclMirror) -> None:
@@ -61,7 +60,6 @@ class Authorizer:
         """Follows for ever.
 
         Args:
-            topics: Returns what is managed.
             leads: Returns the topics whose ACLs this worker mirrors, being the controller; else None.
         """
         while True:

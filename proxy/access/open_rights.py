@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kordon.codecs.bodies import DescribeAclsResponseResource
 from kordon.proxy.access.acl_mirror import read_acls
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.operations import Operation
@@ -52,7 +53,7 @@ class _OwnThing:
     operations: frozenset[int]
     """That would harm."""
     resource: str
-    """As kafka-acls.sh is told."""
+    """The flag of kafka-acls.sh."""
 
     def covers(self, row: AclRow, *, wholly: bool) -> bool:
         """Whether an ACL is about it, or about some of it; `wholly`: about all of it, from everywhere."""
@@ -69,7 +70,6 @@ def open_rights(rows: Iterable[AclRow], group: str, principal: str | None) -> li
 
     Args:
         rows: All ACLs of the cluster.
-        group: The proxies' group.
         principal: Kordon's own; None: it is not known.
     """
     found = list(rows)
@@ -118,9 +118,7 @@ class OpenRights:
     """Reads the cluster's ACLs.
 
     Args:
-        brokers: Where brokers are found.
         principal: Kordon's own; None: it is not known.
-        group: The proxies' group.
     """
 
     def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
@@ -138,7 +136,7 @@ class OpenRights:
         return open_rights(_rows(await read_acls(self._brokers)), self._group, self._principal)
 
 
-def _rows(resources: Sequence[Any]) -> Iterator[AclRow]:
+def _rows(resources: Sequence[DescribeAclsResponseResource]) -> Iterator[AclRow]:
     for row in resources:
         for acl in row.acls:
             yield AclRow(

@@ -1,4 +1,4 @@
-"""What Kordon's own principal has to be allowed, and the commands that allow it (docs/managed-topics.md)."""
+"""What Kordon's own principal has to be allowed, and the commands that allow it (docs/rights.md)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,19 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from shlex import quote
-from typing import Any, Final
+from typing import Final
 
-from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    DescribeClusterRequest,
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    MetadataResponseTopic,
+)
 from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import describe_cluster, describe_groups, find_coordinator, metadata
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import QUESTIONS, Brokers, CoordinatorKind
+from kordon.proxy.kafka.leaders import topics_asked
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
@@ -42,7 +49,7 @@ class Missing:
 
     rights: Sequence[Operation]
     resource: str
-    """As kafka-acls.sh is told."""
+    """The flag of kafka-acls.sh."""
     principal: str
 
     def __str__(self) -> str:
@@ -57,9 +64,7 @@ class OwnRights:
     """Asks what Kordon may do.
 
     Args:
-        brokers: Where brokers are found.
         principal: Who Kordon is to the brokers; None: that is not known.
-        group: The proxies' group.
     """
 
     def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
@@ -95,9 +100,8 @@ class OwnRights:
         return Missing(lacking, resource, self._principal) if lacking else None
 
     async def _of_cluster(self) -> int:
-        fields = {"include_cluster_authorized_operations": True}
-        answer = await self._brokers.ask_any(apis.DESCRIBE_CLUSTER, range(1), fields)
-        return int(answer.cluster_authorized_operations)
+        asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
+        return (await self._brokers.ask_any(describe_cluster.API, range(1), asked)).cluster_authorized_operations
 
     async def _of_group(self) -> int:
         """Asks again while there is no coordinator: a cluster that has had no group yet makes the topic for them."""
@@ -116,13 +120,12 @@ class OwnRights:
         code = await self._find(CoordinatorKind.GROUP, self._group)
         if code == Code.NONE:
             client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, QUESTIONS)
-            fields = {"groups": [self._group], "include_authorized_operations": True}
-            (group,) = (
-                await client.ask(apis.DESCRIBE_GROUPS, client.version(apis.DESCRIBE_GROUPS, range(3, 6)), fields)
-            ).groups
+            asked = DescribeGroupsRequest(groups=[self._group], include_authorized_operations=True)
+            version = client.version(describe_groups.API.key, range(3, 6))
+            (group,) = (await client.ask(describe_groups.API, version, asked)).groups
             code = group.error_code
             if code == Code.NONE:
-                return int(group.authorized_operations)
+                return group.authorized_operations
         return 0 if code == Code.GROUP_AUTHORIZATION_FAILED else None
 
     async def _may_write_layouts(self) -> bool:
@@ -130,14 +133,10 @@ class OwnRights:
         return code != Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
     async def _find(self, kind: CoordinatorKind, key: str) -> int:
-        answer = await self._brokers.ask_any(apis.FIND_COORDINATOR, range(1, 4), {"key": key, "key_type": kind})
-        return int(answer.error_code)
+        asked = FindCoordinatorRequest(key=key, key_type=kind)
+        return (await self._brokers.ask_any(find_coordinator.API, range(1, 4), asked)).error_code
 
-    async def _of_topics(self, names: Iterable[str]) -> Sequence[Any]:
-        fields = {
-            "topics": [{"name": name} for name in names],
-            "allow_auto_topic_creation": False,
-            "include_topic_authorized_operations": True,
-        }
-        rows: Sequence[Any] = (await self._brokers.ask_any(apis.METADATA, range(8, 13), fields)).topics
-        return rows
+    async def _of_topics(self, names: Iterable[str]) -> Sequence[MetadataResponseTopic]:
+        asked = topics_asked(names)
+        asked.include_topic_authorized_operations = True
+        return (await self._brokers.ask_any(metadata.API, range(8, 13), asked)).topics

@@ -9,25 +9,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kordon.codecs import apis
 from kordon.proxy.access.open_rights import NO_AUTHORIZER, OpenRights
 from kordon.proxy.access.own_rights import Missing, OwnRights
 from kordon.proxy.config.config import Upstream
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.topics.managed_topics import topic_of_face
+from kordon.proxy.own_topics.layouts_topic import topics_with_faces
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 """The principal of clients that neither log in nor show a certificate."""
-_METADATA_VERSIONS: Final = range(1, 13)
-"""Version 0 takes no list for an empty one."""
 
 
 def principal_of(upstream: Upstream) -> str | None:
-    """Returns Kordon's principal; None: the brokers derive it from its certificate, by their own rules."""
+    """Returns Kordon's principal; None: the brokers derive it from its certificate or token, by their own rules."""
     if upstream.sasl is not None:
-        return f"User:{upstream.sasl.username}"
+        return f"User:{upstream.sasl.username}" if upstream.sasl.username is not None else None
     return ANONYMOUS if upstream.tls is None or upstream.tls.certificate is None else None
 
 
@@ -45,9 +42,7 @@ class Access:
     """Asks brokers about rights.
 
     Args:
-        brokers: Where they are found.
         principal: Who Kordon is to them, as `principal_of` tells it.
-        group: The proxies' group.
     """
 
     def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
@@ -75,10 +70,6 @@ class Access:
     async def find(self, topics: Iterable[str], *, authorizer: bool) -> WrongRights:
         """Returns all that is wrong.
 
-        Args:
-            topics: That are managed.
-            authorizer: Whether there is one.
-
         Raises:
             UpstreamUnavailable: Nobody answers.
         """
@@ -99,6 +90,4 @@ class Access:
         Raises:
             UpstreamUnavailable: Nobody answers.
         """
-        fields = {"topics": None, "allow_auto_topic_creation": False}
-        rows = (await self._brokers.ask_any(apis.METADATA, _METADATA_VERSIONS, fields)).topics
-        return sorted(topic for row in rows if (topic := topic_of_face(row.name)) is not None)
+        return await topics_with_faces(self._brokers)

@@ -8,8 +8,8 @@ from typing import Final
 from kordon.proxy.access.wrong_rights import Access, principal_of
 from kordon.proxy.config.config import HostPort, Ordering, Upstream
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.runtime.tls import upstream_context
@@ -21,7 +21,6 @@ async def problems_of(upstream: Upstream, ordering: Ordering, principal: str | N
     """Asks the brokers, and changes nothing there.
 
     Args:
-        upstream: How they are reached.
         ordering: Rights are looked at where it is enabled.
         principal: Who Kordon is to the brokers, where that is not to be seen from `upstream`.
 
@@ -31,8 +30,8 @@ async def problems_of(upstream: Upstream, ordering: Ordering, principal: str | N
     Raises:
         OSError: A TLS file cannot be used.
     """
-    topology = Topology(upstream, lambda node_id: None, lambda node_id: None)
-    topology.context = upstream_context(upstream.tls) if upstream.tls is not None else None
+    context = upstream_context(upstream.tls) if upstream.tls is not None else None
+    topology = Topology(upstream, lambda _: None, lambda _: None, context)
     topology.learn_given()
     await topology.refresh()
     problems = await _unreached(topology)
@@ -62,7 +61,7 @@ async def _try(address: HostPort, topology: Topology) -> str | None:
 
 
 async def _rights(topology: Topology, principal: str | None, group: str) -> list[str]:
-    links = Links(topology)
+    links = BrokerConnections(topology)
     access = Access(Brokers(links), principal, group)
     try:
         authorizer = await access.has_authorizer()

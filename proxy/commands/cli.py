@@ -1,6 +1,6 @@
-"""The command line: `kordon run`, `kordon check`, `kordon status`, `kordon topics`, `kordon decisions`.
+"""The command line: `kordon run`, `check`, `status`, `completion`, `topics`, `layouts`, `decisions`.
 
-Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the configuration is wrong.
+Exit codes: 0 success, 1 failure while running, 2 a mistake in the command line or the configuration.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import stat
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 import uvloop
@@ -33,7 +33,7 @@ config_file = click.option(
     metavar="FILE",
     envvar="KORDON_CONFIG",
     type=click.Path(path_type=Path),
-    help="Configuration file (YAML).",
+    help="The configuration file (YAML).",
 )
 
 
@@ -42,14 +42,22 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names them."""
-        return sorted([*super().list_commands(ctx), "decisions", "topics"])
+        return sorted([*super().list_commands(ctx), "autoscale", "decisions", "layouts", "topics"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Finds one."""
+        if cmd_name == "autoscale":
+            from kordon.proxy.commands.autoscale_cli import autoscale  # noqa: PLC0415
+
+            return autoscale
         if cmd_name == "topics":
             from kordon.proxy.commands.topics_cli import topics  # noqa: PLC0415
 
             return topics
+        if cmd_name == "layouts":
+            from kordon.proxy.commands.layouts_cli import layouts  # noqa: PLC0415
+
+            return layouts
         if cmd_name == "decisions":
             from kordon.proxy.commands.decisions_cli import decisions  # noqa: PLC0415
 
@@ -70,26 +78,31 @@ def main() -> None:
       kordon status
       kordon topics list
       kordon decisions tail --bootstrap kafka:9092
+      kordon layouts export layouts.json --config kordon.yaml
 
-    Exit codes: 0 all is well, 1 it failed while running, 2 the command line or the configuration is wrong.
+    Exit codes: 0 success, 1 failure while running, 2 a mistake in the command line or the configuration.
     """  # noqa: D301  (\b is click's mark for a paragraph that keeps its lines)
 
 
 @main.command()
-@click.option("--bootstrap", metavar="HOST:PORT[,…]", help="Brokers of the cluster to ask first.")
-@click.option("--listen", metavar="HOST:PORT", help="Where clients bootstrap; brokers are on the ports after it.")
-@click.option("--advertise", metavar="HOST", help="Host that clients are told.")
-@click.option("--admin", metavar="HOST:PORT", help="Where /livez, /readyz, /metrics and /status are.")
-@click.option("--workers", metavar="N", help="Processes that share the ports.")
-@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
-@click.option("--log-format", metavar="FORMAT", help="auto, human or json.")
+@click.option("--bootstrap", metavar="HOST:PORT[,…]", help="The brokers to ask for the others.")
+@click.option(
+    "--listen",
+    metavar="HOST:PORT",
+    help="The address where clients bootstrap. The ports after it stand for the brokers.",
+)
+@click.option("--advertise", metavar="HOST", help="The host name that clients connect to.")
+@click.option("--admin", metavar="HOST:PORT", help="The address of /livez, /readyz, /metrics and /status.")
+@click.option("--workers", metavar="N", help="The number of processes that share the ports.")
+@click.option("--log-level", metavar="LEVEL", help="The least level that is logged: debug, info, warning or error.")
+@click.option("--log-format", metavar="FORMAT", help="The format of log lines: auto, human or json.")
 @config_file
 def run(file: Path | None, **flags: str | None) -> None:
-    """Runs the proxy until SIGTERM or SIGINT, which drain it; a second one stops it at once.
+    """Runs the proxy. SIGTERM or SIGINT drains and ends it; a second signal ends it at once.
 
-    Options may come from a file, from environment variables (KORDON_LIMITS__FRAME_BYTES is
-    limits.frame_bytes) and from these flags; later ones win. SIGHUP, or a changed file, reloads the
-    configuration, certificates and keys.
+    Options come from a file, from environment variables (KORDON_LIMITS__FRAME_BYTES sets
+    limits.frame_bytes) and from these flags; the later source wins. SIGHUP, or a change of the file, reloads
+    the configuration, certificates and keys.
 
     \b
     Examples:
@@ -114,22 +127,20 @@ def run(file: Path | None, **flags: str | None) -> None:
 @main.command()
 @click.argument("file", envvar="KORDON_CONFIG", required=False, type=click.Path(path_type=Path))
 @click.option("--options", "list_options", is_flag=True, help="List all options with their environment variables.")
-@click.option(
-    "--cluster", is_flag=True, help="Also ask the brokers: do they let Kordon in, and are rights as they should be?"
-)
+@click.option("--cluster", is_flag=True, help="Also ask the brokers whether they accept Kordon, and check its rights.")
 @click.option(
     "--principal",
     metavar="NAME",
-    help="Kordon's principal, such as User:kordon, if the brokers derive it from its certificate; with --cluster.",
+    help="Kordon's principal, such as User:kordon. Needed with --cluster if the brokers take it from a certificate.",
 )
 def check(file: Path | None, *, list_options: bool, cluster: bool, principal: str | None) -> None:
-    """Checks a configuration FILE, environment variables included, and explains every mistake.
+    """Checks a configuration FILE with the environment variables, and explains every mistake.
 
-    Without --cluster nothing is connected to. With it the brokers are asked, as Kordon asks them, and whatever
-    is wrong is a line with its cure: brokers that cannot be reached or refuse the log-in, rights that Kordon
-    lacks, and ACLs that let others change Kordon's own topics.
+    Without --cluster the command connects to nothing. With it, it asks the brokers as Kordon does. It prints one
+    line with the cure for each problem: brokers that cannot be reached or that refuse the log-in, rights that
+    Kordon lacks, and ACLs that let others change Kordon's own topics.
 
-    Exit codes: 0 all is well, 1 something at the cluster is wrong, 2 the command line or the configuration is wrong.
+    Exit codes: 0 no problem, 1 a problem in the cluster, 2 a mistake in the command line or the configuration.
 
     \b
     Examples:
@@ -141,7 +152,7 @@ def check(file: Path | None, *, list_options: bool, cluster: bool, principal: st
         _print_options()
         return
     if principal is not None and (not cluster or ":" not in principal):
-        raise click.UsageError("--principal needs --cluster, and a type: User:kordon, or User:CN=kordon,O=acme")
+        raise click.UsageError("--principal needs --cluster and a type, as in User:kordon or User:CN=kordon,O=acme")
     if file is None:
         raise click.UsageError("name the FILE to check")
     loaded = _load_or_exit(file, {})
@@ -157,15 +168,16 @@ def check(file: Path | None, *, list_options: bool, cluster: bool, principal: st
     "--admin",
     metavar="HOST:PORT",
     envvar="KORDON_ADMIN__ADDRESS",
+    show_envvar=True,
     default=DEFAULT_ADMIN,
     show_default=True,
-    help="Admin address of the Kordon to ask.",
+    help="The admin address of the Kordon to ask.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what /status says, as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer of /status as JSON.")
 def status(admin: str, *, as_json: bool) -> None:
-    """Shows how a running Kordon is: brokers, listeners, traffic, limits, workers.
+    """Shows the state of a running Kordon: brokers, listeners, traffic, limits and workers.
 
-    Exits with 1 when no Kordon answers.
+    The exit code is 1 if no Kordon answers.
 
     \b
     Examples:
@@ -192,6 +204,25 @@ def status(admin: str, *, as_json: bool) -> None:
         print_status(answer)
 
 
+@main.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Prints a script by which SHELL completes kordon's commands and options.
+
+    \b
+    Examples:
+      source <(kordon completion bash)
+      kordon completion zsh > "${fpath[1]}/_kordon"
+      kordon completion fish > ~/.config/fish/completions/kordon.fish
+    """  # noqa: D301
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    found = get_completion_class(shell)
+    assert found is not None, "click knows the shells that may be named"
+    click.echo(found(ctx.find_root().command, {}, "kordon", "_KORDON_COMPLETE").source())
+
+
 @main.command(hidden=True)
 @click.argument("number", type=int)
 @click.argument("admin_socket", type=click.Path(path_type=Path))
@@ -199,7 +230,7 @@ def worker(number: int, admin_socket: Path) -> None:
     """Runs one worker for a supervisor, which sends the configuration to standard input."""
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
-        raise click.UsageError("workers are started by `kordon run --workers N`")
+        raise click.UsageError("`kordon run --workers N` starts the workers")
     from kordon.proxy.process.service import run_worker  # noqa: PLC0415
 
     sys.exit(uvloop.run(run_worker(number, admin_socket)))
@@ -218,13 +249,13 @@ def _check_cluster(config: Config, principal: str | None) -> None:
     click.echo("cluster: good")
 
 
-def _by_key(flags: dict[str, str | None]) -> dict[Key, Any]:
+def _by_key(flags: dict[str, str | None]) -> dict[Key, str]:
     """Flags by the key of their option; `--log-level` is `log_level` for click."""
     names = {flag.lstrip("-").replace("-", "_"): key for key, flag in FLAGS.items()}
     return {names[name]: value for name, value in flags.items() if value is not None}
 
 
-def _load_or_exit(file: Path | None, flags: dict[Key, Any]) -> Loaded:
+def _load_or_exit(file: Path | None, flags: dict[Key, str]) -> Loaded:
     try:
         return load(file, os.environ, flags)
     except ConfigError as error:

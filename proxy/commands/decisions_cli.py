@@ -9,17 +9,17 @@ import os
 import re
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, Unpack
 
 import click
 
 from kordon.codecs.decision import Entry, Kind
 from kordon.codecs.shown_text import shown
-from kordon.proxy.commands.topics_target import TargetUnknown, config_of, connection_options, target_of
+from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, config_of, connection_options, target_of
 
 if TYPE_CHECKING:
     from kordon.proxy.config.config import Upstream
@@ -41,7 +41,7 @@ def _moment(_context: click.Context, _option: click.Parameter, value: str | None
     try:
         return round(datetime.fromisoformat(value).timestamp() * 1000)
     except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{value!r} is no time: say 10m, 2h or 2026-11-22T09:30") from error
+        raise click.BadParameter(f"{value!r} is not a time: write 10m, 2h or 2026-11-22T09:30") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Filter:
 
 @click.group(name="decisions")
 def decisions() -> None:
-    """Shows the decision log: what Kordon admitted, held, refused, delivered and changed, and why.
+    """Shows the decision log: what Kordon has admitted, held, refused, delivered and changed, and why.
 
     \b
     Examples:
@@ -87,41 +87,43 @@ def decisions() -> None:
     multiple=True,
     type=click.Choice([kind.value for kind in Kind]),
     metavar="KIND",
-    help="Only these: admit, refuse, hold, deliver, fence, commit, gap, …; may be given several times.",
+    help="Only this kind: admit, refuse, hold, deliver, fence, commit, gap, … Repeat it for several kinds.",
 )
-@click.option("--topic", metavar="TOPIC", help="Only about this topic.")
-@click.option("--client", metavar="ID", help="Only of this client id, or connection number.")
-@click.option("--group", metavar="GROUP", help="Only of this consumer group.")
-@click.option("--principal", metavar="USER", help="Only of who is logged in so: alice, or User:CN=alice,O=acme.")
+@click.option("--topic", metavar="TOPIC", help="Only decisions about this topic.")
+@click.option("--client", metavar="ID", help="Only decisions about this client id or connection number.")
+@click.option("--group", metavar="GROUP", help="Only decisions about this consumer group.")
+@click.option("--principal", metavar="USER", help="Only decisions about this user: alice, or User:CN=alice,O=acme.")
 @click.option(
     "--since",
     "since_ms",
     callback=_moment,
     metavar="TIME",
-    help="All from then on: 10m, 2h, 1d ago, or 2026-11-22T09:30.",
+    help="All decisions since then: 10m, 2h or 1d ago, or 2026-11-22T09:30.",
 )
-@click.option("--from-beginning", is_flag=True, help="All there is, instead of the last.")
+@click.option("--from-beginning", is_flag=True, help="All decisions, from the first one on.")
 @click.option(
     "--last",
     metavar="N",
     type=click.IntRange(min=0),
     default=_LAST,
     show_default=True,
-    help="Begin with so many of those that are there.",
+    help="Begin with the last N decisions.",
 )
-@click.option("--follow/--no-follow", default=True, show_default=True, help="Go on with what comes, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="Print each as it stands in the log: JSON lines.")
+@click.option(
+    "--follow/--no-follow", default=True, show_default=True, help="Show new decisions as they come, until Ctrl-C."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print each decision as a line of JSON, as the log has it.")
 @click.option(
     "--files",
     "folder",
     metavar="FOLDER",
     type=click.Path(path_type=Path),
-    help="Read files (decisions.to: files), not the topic.",
+    help="Read the files of decisions.to: files, and not the topic.",
 )
 @connection_options(
     "the broker",
-    "A broker to read from; not Kordon, which hides the topic.",
-    "Kordon's own configuration: its brokers, or the folder of its files.",
+    "A broker to read from. Kordon itself hides the topic.",
+    "Kordon's own configuration, for its brokers or the folder of its files.",
 )
 def tail(
     *,
@@ -136,9 +138,9 @@ def tail(
     from_beginning: bool,
     follow: bool,
     as_json: bool,
-    **target: Any,
+    **target: Unpack[TargetFlags],
 ) -> None:
-    """Shows decisions as they are taken, one line each.
+    """Shows decisions as Kordon takes them, one line each.
 
     \b
     Examples:
@@ -184,14 +186,14 @@ async def _print(log: AsyncIterator[Entry], *, as_json: bool) -> None:
             console.print(draw(entry), soft_wrap=True)
 
 
-def _place(folder: Path | None, target: Mapping[str, Any]) -> tuple[Upstream | None, Path | None]:
+def _place(folder: Path | None, target: TargetFlags) -> tuple[Upstream | None, Path | None]:
     """Returns where the log is: brokers, or a folder."""
     if folder is not None:
         return None, folder
     try:
         if target["bootstrap"] is not None:
-            flags: dict[str, Any] = {**target, "file": None}
-            return target_of(os.environ, **flags)[1], None
+            target["file"] = None
+            return target_of(os.environ, **target)[1], None
         config = config_of(target["file"], os.environ)
     except TargetUnknown as error:
         raise click.UsageError(str(error)) from error

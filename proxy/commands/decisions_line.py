@@ -39,7 +39,7 @@ _EVIDENCE_COLUMNS: Final = 160
 
 
 class Screen(Console):
-    """Where decisions are shown."""
+    """The terminal or file that decisions are printed to."""
 
     def on_broken_pipe(self) -> None:
         """Leaves it to whoever prints what to do when nobody reads any more.
@@ -147,7 +147,7 @@ def _why(decision: Decision) -> Iterator[str]:
         yield decision.reason
 
 
-def _evidence(evidence: Mapping[str, Any]) -> str:
+def _evidence(evidence: Mapping[str, object]) -> str:
     """Writes evidence down as far as a line takes it; of a layout only that it is there."""
     told = {name: "…" if name == "layout" else value for name, value in evidence.items()}
     text = shown(json.dumps(told, ensure_ascii=False, separators=(", ", ": ")))

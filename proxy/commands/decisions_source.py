@@ -8,16 +8,19 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
 
 from kordon.codecs.decision import Entry
-from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.config import Upstream, UpstreamSasl
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.decisions.to_files import PATTERN
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
+from kordon.proxy.kafka.bearer_tokens import tokens_of
+from kordon.proxy.kafka.log_in import OAUTHBEARER
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.runtime.tls import upstream_context
 
@@ -25,6 +28,24 @@ _LOOK_BACK: Final = 10_000
 """So far in front of the end of each partition the last ones that are wanted are looked for."""
 _POLL_SECONDS: Final = 0.3
 _POLL_MS: Final = 300
+
+
+class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
+    """Kordon's own tokens, as aiokafka asks for them."""
+
+    def __init__(self, sasl: UpstreamSasl) -> None:
+        self._sasl = sasl
+
+    async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - declared as None there
+        """Returns a token; raises KafkaConnectionError, as aiokafka expects it of a connection."""
+        try:
+            return await tokens_of(self._sasl).get()
+        except UpstreamUnavailable as error:
+            raise KafkaConnectionError(str(error)) from error
+
+    def extensions(self) -> dict[str, str]:
+        """Returns what a log-in says besides its token."""
+        return self._sasl.extensions
 
 
 class LogUnreadable(KordonError):  # noqa: N818 - a state of the world, named as operators say it
@@ -44,8 +65,6 @@ async def from_topic(
     Args:
         upstream: The brokers: bootstrap, TLS and SASL are used.
         last: Begin with so many of those that are there, looked for among the newest; None: with all.
-        shows: Which are wanted.
-        follow: Go on with what comes.
         since_ms: Leave out what was written before, in milliseconds since 1970.
 
     Raises:
@@ -72,7 +91,9 @@ async def from_topic(
             for entry in await _read(consumer, shows):
                 yield entry
     except TopicAuthorizationFailedError as error:
-        who = upstream.sasl.username if upstream.sasl is not None else "nobody, as who comes without a log-in is,"
+        who = (
+            "nobody, as who comes without a log-in is," if upstream.sasl is None else upstream.sasl.username or "Kordon"
+        )
         raise LogUnreadable(f"{who} may not read {DECISIONS_TOPIC}: that takes DESCRIBE and READ on it") from error
     except KafkaError as error:
         where = ", ".join(map(str, upstream.bootstrap))
@@ -120,20 +141,16 @@ def _newest(entries: list[Entry], last: int) -> list[Entry]:
 def _consumer(upstream: Upstream, context: ssl.SSLContext | None) -> AIOKafkaConsumer:
     sasl = upstream.sasl
     transport = "SSL" if context is not None else "PLAINTEXT"
-    log_in: dict[str, Any] = {}
-    if sasl is not None:
-        log_in = {
-            "sasl_mechanism": sasl.mechanism,
-            "sasl_plain_username": sasl.username,
-            "sasl_plain_password": sasl.password.get_secret_value(),
-        }
     return AIOKafkaConsumer(
         bootstrap_servers=",".join(map(str, upstream.bootstrap)),
         security_protocol=f"SASL_{transport}" if sasl is not None else transport,
         ssl_context=context,
         enable_auto_commit=False,
         client_id="kordon-decisions",
-        **log_in,
+        sasl_mechanism=sasl.mechanism if sasl is not None else "PLAIN",
+        sasl_plain_username=sasl.username if sasl is not None else None,
+        sasl_plain_password=sasl.password.get_secret_value() if sasl is not None and sasl.password else None,
+        sasl_oauth_token_provider=_Tokens(sasl) if sasl is not None and sasl.mechanism == OAUTHBEARER else None,
     )
 
 
@@ -174,10 +191,7 @@ async def from_files(
     """Yields decisions of a folder's files.
 
     Args:
-        folder: Where they lie.
         last: Begin with so many of those that are there; None: with all.
-        shows: Which are wanted.
-        follow: Go on with what comes.
 
     Raises:
         LogUnreadable: There is no such folder.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kordon.proxy.config.config import HostPort
+    from kordon.proxy.process.explain import Facts
 
 
-def fetch_status(address: HostPort) -> dict[str, Any]:
+def fetch_status(address: HostPort) -> Facts:
     """Asks a running Kordon how it is.
 
     Raises:
@@ -29,12 +30,8 @@ def fetch_status(address: HostPort) -> dict[str, Any]:
     return status
 
 
-def render_status(status: dict[str, Any]) -> RenderableType:
-    """Draws a status as tables.
-
-    Args:
-        status: The object of /status.
-    """
+def render_status(status: Facts) -> RenderableType:
+    """Draws a status as tables."""
     status = shown_facts(status)
     parts = [_summary(status), _brokers(status), _listeners(status), _ordering(status), _counts(status)]
     if "workers" in status:
@@ -42,7 +39,7 @@ def render_status(status: dict[str, Any]) -> RenderableType:
     return Group(*(part for part in parts if part is not None))
 
 
-def print_status(status: dict[str, Any], console: Console | None = None) -> None:
+def print_status(status: Facts, console: Console | None = None) -> None:
     """Prints a status as tables to standard output."""
     (console or Console()).print(render_status(status))
 
@@ -54,7 +51,7 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _summary(status: dict[str, Any]) -> RenderableType:
+def _summary(status: Facts) -> RenderableType:
     reasons = status.get("unready") or []
     healthy = not reasons and status["state"] == "running"
     line = Text.assemble(
@@ -70,7 +67,7 @@ def _summary(status: dict[str, Any]) -> RenderableType:
     return Group(line, *(Text(f"  - {reason}", style="red") for reason in reasons), *notes, Text())
 
 
-def _brokers(status: dict[str, Any]) -> RenderableType | None:
+def _brokers(status: Facts) -> RenderableType | None:
     upstream = status.get("upstream")
     if upstream is None:
         return None
@@ -87,14 +84,14 @@ def _brokers(status: dict[str, Any]) -> RenderableType | None:
     return Group(table, Text())
 
 
-def _listeners(status: dict[str, Any]) -> RenderableType | None:
+def _listeners(status: Facts) -> RenderableType | None:
     table = _table("Listeners", "address", "for", ">connections")
     for listener in status.get("listeners", []):
         table.add_row(listener["address"], str(listener["role"]), _number(listener["connections"]))
     return Group(table, Text()) if table.rows else None
 
 
-def _ordering(status: dict[str, Any]) -> RenderableType | None:
+def _ordering(status: Facts) -> RenderableType | None:
     ordering = status.get("ordering")
     if ordering is None or not ordering["enabled"] or ordering["generation"] is None:
         return None
@@ -111,7 +108,7 @@ def _ordering(status: dict[str, Any]) -> RenderableType | None:
     return Group(line, Text())
 
 
-def _counts(status: dict[str, Any]) -> RenderableType | None:
+def _counts(status: Facts) -> RenderableType | None:
     connections, requests = status.get("connections"), status.get("requests")
     if connections is None or requests is None:
         return None
@@ -131,7 +128,7 @@ def _counts(status: dict[str, Any]) -> RenderableType | None:
     return table
 
 
-def _workers(status: dict[str, Any]) -> RenderableType:
+def _workers(status: Facts) -> RenderableType:
     table = _table("Workers", ">worker", ">pid", "state", ">connections", ">restarts")
     for row in status["workers"]:
         pid = str(row["pid"] or "-")

@@ -6,63 +6,80 @@ that any admin client can send, so that the cluster's own rights decide.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 import time
-from contextlib import contextmanager
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
 
 import click
 import uvloop
+from click.core import ParameterSource
 
 from kordon.codecs.shown_text import shown
-from kordon.proxy.commands.topics_target import TargetUnknown, target_of, target_options
+from kordon.proxy.commands.topics_target import Command, TargetFlags, TargetUnknown, target_of, target_options
 from kordon.proxy.config.config import HostPort
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from rich.console import RenderableType
+
+    from kordon.proxy.commands.topics_apply import Step
     from kordon.proxy.commands.topics_client import PartitionCounts, TopicsClient
+    from kordon.proxy.commands.topics_file import WantedTopic
+    from kordon.proxy.process.explain import Facts
 
 _FILE_COLUMNS: Final = 200
 """Where nobody looks at a terminal, lines are for tools."""
 DEFAULT_ADMIN: Final = "127.0.0.1:9190"
 Result = TypeVar("Result")
-Command = TypeVar("Command", bound="Callable[..., Any]")
 
 MANAGING: Final = """\
 Managing {topic} with {virtual} virtual partitions means:
-  - Its clients see {virtual} partitions from now on, for good. Those of the brokers can be grown and shrunk between the
-    number there is now and {virtual}, and the order of each key is kept.
-  - All its clients have to go through Kordon. Who writes to the brokers directly breaks the order.
-  - To clients it is a topic with another id and another number of partitions: they find them within
-    metadata.max.age.ms, and groups rebalance.
-  - If it has records, its writes pause once for up to a second, and the new partitions are delivered to nobody before
-    all groups have read what was there. Readers without a group are not waited for.
-  - Kafka Streams: never manage repartition or changelog topics. An application that reads {topic} keeps its state by
-    partition number, and has to be reset when that number changes.
-  - Flink and Spark keep offsets by partition in their checkpoints: begin with new ones, or with the discovery of new
-    partitions switched on.
-  - MirrorMaker copies {virtual} partitions, to a topic with as many; each of them keeps its order.
-  - Transactional producers, share groups and streams groups are refused.
+  - Clients see {virtual} partitions from now on, and that number never changes. On the brokers the topic can have
+    from its present number of partitions up to {virtual}. The order of each key is kept.
+  - All clients of the topic must connect through Kordon. Clients that write to the brokers directly break the order.
+  - Clients see another topic id and another number of partitions within metadata.max.age.ms, and groups rebalance.
+{taking_over}
+  - Kafka Streams: never manage repartition or changelog topics. Reset an application that reads {topic}: it keeps its
+    state by partition number.
+  - Flink and Spark keep offsets by partition in their checkpoints. Begin with new checkpoints, or switch the discovery
+    of new partitions on.
+  - MirrorMaker copies {virtual} partitions to a topic with {virtual} partitions, each in its order.
+  - Kordon refuses transactional producers, share groups and streams groups.
 """
+TAKING_OVER: Final = """\
+  - If the topic has records, its writes pause once for up to a second. {waits}
+    Kordon does not wait for readers without a group."""
+QUIESCED: Final = """\
+Then about {share} % of its new records wait until
+    every group has read the present ones. All clients reconnect once."""
+IN_USE: Final = """\
+Then about {share} % of its new records wait.
+    They reach readers after {time} at the earliest (--transition), and after every group has read the old records.
+    Until then the topic cannot grow or shrink; kordon topics describe says what it waits for.
+    If nobody writes to the topic now, --quiesced avoids that time."""
+DELIVERING: Final = """\
+Then no record waits (--deliver).
+    For {time} (--transition), what is written to new partitions reaches readers in the old ones, 0 to {last}, in the
+    order in which it was acknowledged. A producer that sends without waiting for acknowledgements may see some of its
+    records change places once, when it learns of the new partitions.
+    This needs producers that place keys by hash modulo the number of partitions, as Kafka's clients do.
+    After that, new partitions are delivered as soon as every group has read what came before."""
 UNMANAGING: Final = """\
-Letting {topic} go is possible while each virtual partition has only been the brokers' partition of its number
-(V = N, never resized), or while the topic holds no records. It means:
-  - It is an ordinary topic with the partitions that the brokers have of it, {physical} or more: it cannot shrink any
-    more, and growing it breaks the order of keys.
-  - Its topic id changes for clients. Restart idempotent producers: their sequences were counted by virtual partition.
-  - Offsets that groups have committed while it was managed are gone: note them before (kafka-consumer-groups.sh
-    --describe), and set them anew (--reset-offsets).
+Kordon can let {topic} go if the topic was never resized and has as many virtual partitions as partitions (V = N),
+or if it holds no records. Then:
+  - {topic} is an ordinary topic with {physical} partitions or more. It cannot shrink, and growth breaks the order of
+    keys.
+  - Clients see another topic id. Restart idempotent producers: their sequences count by virtual partition.
+  - The offsets that groups have committed while the topic was managed are lost. Note them now
+    (kafka-consumer-groups.sh --describe), and set them again (--reset-offsets).
 """
 
-_PATIENCE_SECONDS: Final = 3.0
-_WAITING: Final = (
-    "still waiting; a proxy that ended without a word may serve until its lease ends, at most ordering.session_ms + "
-    "ordering.lease_ms from then (30 s unless set); kordon topics explain {topic} says at the controller how long"
-)
+_INTERRUPTED: Final = 130
+"""The exit code of what Ctrl-C has ended, as shells have it."""
 
 
 class Failed(click.ClickException):
@@ -75,23 +92,38 @@ class Failed(click.ClickException):
 
 def _admin_options(command: Command) -> Command:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print what the admin page says, as JSON."),
+        click.option("--json", "as_json", is_flag=True, help="Print the answer of the admin page as JSON."),
         click.option(
             "--admin",
             metavar="HOST:PORT",
             envvar="KORDON_ADMIN__ADDRESS",
+            show_envvar=True,
             default=DEFAULT_ADMIN,
             show_default=True,
-            help="Admin address of the Kordon to ask.",
+            help="The admin address of the Kordon to ask.",
         ),
     ):
         command = option(command)
     return command
 
 
+def _change_options(command: Command) -> Command:
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object."),
+        click.option(
+            "--wait/--no-wait",
+            default=True,
+            show_default=True,
+            help="Wait until it is done, and say what for. Or return as soon as it goes on by itself.",
+        ),
+    ):
+        command = option(command)
+    return target_options(command)
+
+
 @click.group(name="topics")
 def topics() -> None:
-    """Shows managed topics, and has topics managed, grown and shrunk.
+    """Shows managed topics, manages topics, and changes their numbers of partitions.
 
     \b
     Examples:
@@ -106,7 +138,7 @@ def topics() -> None:
 @topics.command(name="list")
 @_admin_options
 def list_topics(admin: str, *, as_json: bool) -> None:
-    """Lists the managed topics, and what is under way.
+    """Lists the managed topics and the changes under way.
 
     \b
     Examples:
@@ -115,7 +147,7 @@ def list_topics(admin: str, *, as_json: bool) -> None:
     """  # noqa: D301
     page = _fetch(admin, "/topics")
     if page is None:
-        raise Failed(f"the Kordon at {admin} is of a version without managed topics")
+        raise Failed(f"the Kordon at {admin} has no managed topics: its version is too old")
     if as_json:
         _print_json(page)
     else:
@@ -128,7 +160,7 @@ def list_topics(admin: str, *, as_json: bool) -> None:
 @click.argument("topic")
 @_admin_options
 def describe(topic: str, admin: str, *, as_json: bool) -> None:
-    """Shows the partitions of a managed TOPIC as they are now, and why something is held.
+    """Shows the present partitions of a managed TOPIC, and why any of them is held.
 
     \b
     Examples:
@@ -147,11 +179,11 @@ def describe(topic: str, admin: str, *, as_json: bool) -> None:
 @topics.command()
 @click.argument("topic")
 @click.option(
-    "--virtual", metavar="V", type=click.IntRange(min=0), help="Show the chain of this virtual partition only."
+    "--virtual", metavar="V", type=click.IntRange(min=0), help="Show only the chain of this virtual partition."
 )
 @_admin_options
 def explain(topic: str, virtual: int | None, admin: str, *, as_json: bool) -> None:
-    """Shows all about a managed TOPIC: its history, the chain of each virtual partition, and why something is held.
+    """Shows a managed TOPIC in full: its history, the chain of each virtual partition, and why any is held.
 
     \b
     Examples:
@@ -171,32 +203,58 @@ def explain(topic: str, virtual: int | None, admin: str, *, as_json: bool) -> No
 
 @topics.command()
 @click.argument("topic")
-@click.option("--virtual", metavar="V", required=True, type=click.IntRange(min=1), help="Partitions that clients see.")
+@click.option(
+    "--virtual",
+    metavar="V",
+    required=True,
+    type=click.IntRange(min=1),
+    help="The number of partitions that clients see.",
+)
 @click.option(
     "--quiesced",
     is_flag=True,
-    help="Nobody writes to it now: proves that for 10 s, and waits for no client; all clients reconnect once.",
+    help="Nobody writes to the topic now. Kordon checks that for 10 s, waits for no client, and has all reconnect.",
+)
+@click.option(
+    "--deliver",
+    is_flag=True,
+    help="No record waits: readers get what is written meanwhile at once, in the order in which it was acknowledged. "
+    "For producers that place keys by hash modulo the number of partitions.",
 )
 @click.option(
     "--transition",
     metavar="SECONDS",
     type=click.IntRange(min=0),
-    help="Within this time all its clients have refreshed their metadata and ended what they send: "
+    help="The time in which all clients refresh their metadata and end their writes: "
     "metadata.max.age.ms + delivery.timeout.ms.  [default: 420]",
 )
-@click.option("--janitor", is_flag=True, help="It is compacted, or will be: keys' old values are to go as well.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@target_options
+@click.option(
+    "--janitor",
+    is_flag=True,
+    help="The topic is or becomes compacted: Kordon removes the old values of keys that move.",
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@_change_options
 def manage(
-    topic: str, virtual: int, *, quiesced: bool, transition: int | None, janitor: bool, yes: bool, **target: Any
+    topic: str,
+    virtual: int,
+    *,
+    quiesced: bool,
+    deliver: bool,
+    transition: int | None,
+    janitor: bool,
+    yes: bool,
+    wait: bool,
+    as_json: bool,
+    **target: Unpack[TargetFlags],
 ) -> None:
-    """Lets TOPIC be managed: clients see V virtual partitions, for good.
+    """Makes TOPIC managed. Clients see V virtual partitions from then on, and V never changes.
 
-    V is the number of partitions it has now, times a power of two; it is the most that it can be grown to, and the most
-    consumers that a group can have.
+    V is the present number of partitions times a power of two. The topic can grow to V partitions, and a group can
+    have V consumers.
 
-    A topic with records is taken over while its clients go on: it cannot be grown before its clients have seen the
-    new partitions (--transition) and its groups have read what was there before. See kordon topics describe.
+    Kordon takes over a topic with records while its clients go on. The topic can grow once its clients have seen the
+    new partitions (--transition) and its groups have read the old records. See kordon topics describe.
 
     \b
     Examples:
@@ -208,30 +266,64 @@ def manage(
 
     async def do(client: TopicsClient) -> str:
         transition_ms = None if transition is None else transition * 1000
-        await client.manage(topic, virtual, quiesced=quiesced, transition_ms=transition_ms, janitor=janitor)
+        takeover: Literal["online", "delivering", "quiesced"] = "online"
+        if quiesced or deliver:
+            takeover = "quiesced" if quiesced else "delivering"
+        await client.manage(topic, virtual, takeover=takeover, transition_ms=transition_ms, janitor=janitor)
         return f"{topic} is managed, with {virtual} virtual partitions"
 
+    if quiesced and deliver:
+        raise click.UsageError("--quiesced and --deliver: nobody writes, or records are delivered; choose one")
+
+    async def look(client: TopicsClient) -> tuple[PartitionCounts | None, int]:
+        return await client.counts(topic), await client.partitions(topic)
+
     kordon = _Target(target)
-    counts = kordon.counts(topic)
+    counts, now = kordon.ask(f"looking at {topic}", look)
     if counts is not None and counts.virtual == virtual:
         click.echo(f"{topic} is managed already, with {virtual} virtual partitions")
         return
     if counts is not None:
-        raise Failed(f"{topic} has {counts.virtual} virtual partitions for good; grow and shrink it within them")
+        raise Failed(
+            f"{topic} has {counts.virtual} virtual partitions, and that number never changes: "
+            "grow and shrink the topic within it"
+        )
     if not yes:
-        click.echo(MANAGING.format(topic=topic, virtual=virtual))
-        click.confirm("Go on?", abort=True)
-    kordon.do(f"managing {topic}", do)
+        from kordon.proxy.ordering.takeover import TRANSITION_MS  # noqa: PLC0415
+
+        seconds = 0 if quiesced else TRANSITION_MS // 1000 if transition is None else transition
+        waits = _taking_over(now, virtual, seconds, delivers=deliver)
+        click.echo(MANAGING.format(topic=topic, virtual=virtual, taking_over=waits))
+        click.confirm("Continue?", abort=True)
+    kordon.change(topic, f"managing {topic}", do, wait=wait, as_json=as_json)
+
+
+def _taking_over(physical: int, virtual: int, seconds: int, *, delivers: bool) -> str:
+    """Says what becomes of new records while a topic with records is taken over (TAKEOVER-WAITS).
+
+    Args:
+        virtual: V.
+        seconds: For which clients may take to see V partitions; 0: nobody writes.
+        delivers: Records are delivered meanwhile (TAKEOVER-SHARES).
+    """
+    share = round(100 * (virtual - physical) / virtual)
+    if share <= 0:
+        return TAKING_OVER.format(waits="No record waits: the number of partitions stays.")
+    if not seconds:
+        return TAKING_OVER.format(waits=QUIESCED.format(share=share))
+    time_ = f"{seconds // 60} min {seconds % 60} s" if seconds >= 60 else f"{seconds} s"
+    text = DELIVERING.format(last=physical - 1, time=time_) if delivers else ""
+    return TAKING_OVER.format(waits=text or IN_USE.format(share=share, time=time_))
 
 
 @topics.command()
 @click.argument("topic")
 @click.argument("state", type=click.Choice(["on", "off"]))
 @target_options
-def janitor(topic: str, state: str, **target: Any) -> None:
-    """Has a managed TOPIC's old values taken out of the partitions that their keys have left, or not any more.
+def janitor(topic: str, state: str, **target: Unpack[TargetFlags]) -> None:
+    """Switches the janitor of a managed TOPIC on or off. It removes old values of keys that moved elsewhere.
 
-    To be switched on before cleanup.policy is set to compact, and off only after it is not compact any more.
+    Switch it on before you set cleanup.policy to compact, and off only after you have taken compact away.
 
     \b
     Examples:
@@ -252,11 +344,11 @@ def janitor(topic: str, state: str, **target: Any) -> None:
 @click.argument("topic")
 @click.argument("groups", metavar="GROUP...", nargs=-1, required=True)
 @target_options
-def leave_out(topic: str, groups: tuple[str, ...], **target: Any) -> None:
-    """Has the takeover of TOPIC not wait for these groups, because nobody reads by them any more.
+def leave_out(topic: str, groups: tuple[str, ...], **target: Unpack[TargetFlags]) -> None:
+    """Lets the takeover of TOPIC go on without these groups, which nobody uses any more.
 
-    Those it waits for stand in kordon topics describe. If one of them reads on after all, a key's new records may come
-    to it before the old ones that it has not read.
+    kordon topics describe names the groups that the takeover waits for. If a group that is left out reads on, it may
+    get new records of a key before the old ones that it has not read.
 
     \b
     Examples:
@@ -274,41 +366,172 @@ def leave_out(topic: str, groups: tuple[str, ...], **target: Any) -> None:
 @topics.command()
 @click.argument("topic")
 @click.argument("count", type=click.IntRange(min=1))
-@target_options
-def grow(topic: str, count: int, **target: Any) -> None:
-    """Gives a managed TOPIC more partitions: COUNT in all. Clients see latency for a moment, no error.
+@_change_options
+def grow(topic: str, count: int, *, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+    """Grows a managed TOPIC to COUNT partitions. Clients see a moment of latency, and no error.
 
     \b
     Examples:
       kordon topics grow orders 6 --bootstrap kordon:19092
       kordon topics grow orders 6 --bootstrap kordon:19092 --ca ca.pem --username admin
     """  # noqa: D301
-    _resize(topic, count, target, grows=True)
+    _resize(topic, count, target, grows=True, wait=wait, as_json=as_json)
 
 
 @topics.command()
 @click.argument("topic")
 @click.argument("count", type=click.IntRange(min=1))
-@target_options
-def shrink(topic: str, count: int, **target: Any) -> None:
-    """Lets a managed TOPIC do with fewer partitions: COUNT in all. Their records stay readable until retention.
+@_change_options
+def shrink(topic: str, count: int, *, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+    """Shrinks a managed TOPIC to COUNT partitions. Records of the others stay readable until their retention ends.
 
     \b
     Examples:
       kordon topics shrink orders 3 --bootstrap kordon:19092
       kordon topics shrink orders 3 --config kordon.yaml
     """  # noqa: D301
-    _resize(topic, count, target, grows=False)
+    _resize(topic, count, target, grows=False, wait=wait, as_json=as_json)
+
+
+@topics.command()
+@click.argument("topic", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
+@target_options
+def watch(topic: str | None, *, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+    """Shows what changes and takeovers of TOPIC, or of all topics, wait for, until nothing is left to wait for.
+
+    Ctrl-C ends the command, and nothing else.
+
+    \b
+    Examples:
+      kordon topics watch orders --bootstrap kordon:19092
+      kordon topics watch --json --bootstrap kordon:19092
+    """  # noqa: D301
+    _Target(target).watch(topic, as_json=as_json)
+
+
+@topics.command(name="plan")
+@click.argument("topic")
+@click.argument("count", type=click.IntRange(min=1))
+@target_options
+def plan_change(topic: str, count: int, **target: Unpack[TargetFlags]) -> None:
+    """Shows what growing or shrinking a managed TOPIC to COUNT partitions would move. Changes nothing.
+
+    \b
+    Examples:
+      kordon topics plan orders 6 --bootstrap kordon:19092
+      kordon topics plan orders 3 --config kordon.yaml
+    """  # noqa: D301
+    from kordon.proxy.commands.topics_plan import ImpossibleCount, plan  # noqa: PLC0415
+
+    counts = _Target(target).counts(topic)
+    if counts is None:
+        raise Failed(_unmanaged(topic))
+    try:
+        click.echo(plan(topic, counts, count))
+    except ImpossibleCount as error:
+        raise Failed(str(error)) from error
+
+
+@topics.command(name="apply")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--allow-deletion", is_flag=True, help="Let brokers delete records earlier than now, if FILE says so.")
+@target_options
+def apply_file(path: Path, *, dry_run: bool, yes: bool, allow_deletion: bool, **target: Unpack[TargetFlags]) -> None:
+    """Brings topics to what FILE says, a YAML file: creates, manages, grows and shrinks them, and sets configs.
+
+    It does nothing if anything in FILE cannot be done, or would lose records. A second run has nothing to do. Topics
+    and configs that FILE does not name stay as they are.
+
+    \b
+    Example of a file:
+      topics:
+        - name: orders
+          partitions: 6
+          virtual_partitions: 48
+          replicas: 3                # where the topic is created
+          configs:
+            retention.ms: 604800000
+            min.insync.replicas: 2
+
+    \b
+    Examples:
+      kordon topics apply topics.yaml --bootstrap kordon:19092 --dry-run
+      kordon topics apply topics.yaml --config kordon.yaml --yes
+    """  # noqa: D301
+    from kordon.proxy.commands.topics_apply import CannotApply, steps_to  # noqa: PLC0415
+    from kordon.proxy.commands.topics_file import TopicsFileError, load_topics  # noqa: PLC0415
+
+    try:
+        wanted = load_topics(path)
+    except TopicsFileError as error:
+        raise click.UsageError(str(error)) from error
+    kordon = _Target(target)
+    work_out = partial(steps_to, wanted, allows_deletion=allow_deletion)
+    try:
+        steps = kordon.ask("looking at topics", work_out)
+    except CannotApply as refusal:
+        raise Failed(f"{refusal}\nnothing was changed") from refusal
+    for step in steps:
+        click.echo(shown(f"{step.topic}: {step.text}"))
+    if not steps or dry_run:
+        click.echo("nothing was changed" if steps else "nothing to do: all topics are as wanted")
+        return
+    if not yes:
+        _explain_managing(wanted, steps)
+        click.confirm("Continue?", abort=True)
+    if failed := _take(kordon, steps):
+        raise Failed("\n".join(failed))
+
+
+def _explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[Step]) -> None:
+    """Says what it means for the users of topics that become managed ones."""
+    from kordon.proxy.ordering.takeover import TRANSITION_MS  # noqa: PLC0415
+
+    by_name = {each.name: each for each in wanted}
+    for step in steps:
+        topic = by_name[step.topic]
+        if step.takes_over is None or topic.virtual_partitions is None:
+            continue
+        given = topic.transition_seconds
+        seconds = 0 if topic.quiesced else TRANSITION_MS // 1000 if given is None else given
+        waiting = _taking_over(step.takes_over, topic.virtual_partitions, seconds, delivers=False)
+        click.echo("\n" + MANAGING.format(topic=topic.name, virtual=topic.virtual_partitions, taking_over=waiting))
+
+
+def _take(kordon: _Target, steps: Sequence[Step]) -> list[str]:
+    """Does what is to be done; where that fails, the rest of the topic is left, and others go on.
+
+    Returns:
+        What has failed, a line each.
+    """
+    failed: dict[str, str] = {}
+    for step in steps:
+        if step.topic in failed:
+            continue
+        try:
+            do = partial(_take_step, step)
+            kordon.change(step.topic, f"{step.topic}: {step.text}", do, wait=True, as_json=False)
+        except Failed as failure:
+            failed[step.topic] = f"{step.topic}: {step.text}: {failure.message}"
+    return list(failed.values())
+
+
+async def _take_step(step: Step, client: TopicsClient) -> str:
+    await step.do(client)
+    return f"{step.topic}: done: {step.text}"
 
 
 @topics.command()
 @click.argument("topic")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@target_options
-def unmanage(topic: str, *, yes: bool, **target: Any) -> None:
-    """Lets a managed TOPIC be an ordinary one again, with the partitions it has.
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@_change_options
+def unmanage(topic: str, *, yes: bool, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+    """Makes a managed TOPIC an ordinary one again, with its present partitions.
 
-    So far only where nothing was ever grown or shrunk and V is the number of partitions.
+    That needs a topic without records, or one that was never resized and has V partitions.
 
     \b
     Examples:
@@ -326,11 +549,11 @@ def unmanage(topic: str, *, yes: bool, **target: Any) -> None:
         raise Failed(_unmanaged(topic))
     if not yes:
         click.echo(UNMANAGING.format(topic=topic, physical=counts.physical))
-        click.confirm("Go on?", abort=True)
-    kordon.do(f"letting {topic} go", do)
+        click.confirm("Continue?", abort=True)
+    kordon.change(topic, f"letting {topic} go", do, wait=wait, as_json=as_json)
 
 
-def _resize(topic: str, count: int, target: dict[str, Any], *, grows: bool) -> None:
+def _resize(topic: str, count: int, target: TargetFlags, *, grows: bool, wait: bool, as_json: bool) -> None:
     async def do(client: TopicsClient) -> str:
         counts = await client.counts(topic)
         if counts is None:
@@ -339,34 +562,20 @@ def _resize(topic: str, count: int, target: dict[str, Any], *, grows: bool) -> N
             return f"{topic} has {count} partitions already"
         if grows != (counts.physical < count):
             cure = f"kordon topics {'shrink' if grows else 'grow'} {topic} {count}"
-            raise Failed(f"{topic} has {counts.physical} partitions, so that would be: {cure}")
-        with _telling(_WAITING.format(topic=topic)):
-            await client.resize(topic, count)
+            raise Failed(f"{topic} has {counts.physical} partitions, so the command is: {cure}")
+        await client.resize(topic, count)
         return f"{topic} has {count} partitions, {counts.physical} before"
 
-    _Target(target).do(f"{'growing' if grows else 'shrinking'} {topic} to {count} partitions", do)
-
-
-@contextmanager
-def _telling(why: str) -> Iterator[None]:
-    """Says why something lasts, if it does."""
-    telling = asyncio.get_running_loop().call_later(_PATIENCE_SECONDS, partial(click.echo, why, err=True))
-    try:
-        yield
-    finally:
-        telling.cancel()
+    what = f"{'growing' if grows else 'shrinking'} {topic} to {count} partitions"
+    _Target(target).change(topic, what, do, wait=wait, as_json=as_json)
 
 
 class _Target:
-    """The Kordon that is to do something.
+    """The Kordon that is to do something."""
 
-    Args:
-        flags: Those of `target_options`.
-    """
-
-    def __init__(self, flags: dict[str, Any]) -> None:
+    def __init__(self, flags: TargetFlags) -> None:
         try:
-            self._address, self._upstream = target_of(os.environ, **flags)
+            self._address, self._upstream = target_of(os.environ, **_nearest(flags))
         except TargetUnknown as error:
             raise click.UsageError(str(error)) from error
 
@@ -374,6 +583,62 @@ class _Target:
         """Does something, and prints what it has become and how long it took."""
         began = time.monotonic()
         click.echo(f"{self.ask(what, do)} ({time.monotonic() - began:.1f} s)")
+
+    def change(
+        self, topic: str, what: str, do: Callable[[TopicsClient], Awaitable[str]], *, wait: bool, as_json: bool
+    ) -> None:
+        """Changes a topic, tells what that waits for, and prints what it has become and how long it took.
+
+        Args:
+            wait: Until it is done. Else only until it goes on by itself.
+        """
+        from kordon.proxy.commands.topics_progress import Look, ProgressLines, followed  # noqa: PLC0415
+
+        began = time.monotonic()
+        lines, look = ProgressLines(what, as_json=as_json), Look(self.connect)
+        clients: list[TopicsClient] = []
+        goes_on = f"{what} goes on without this command; kordon topics watch {topic} shows it"
+
+        async def change(client: TopicsClient) -> str | None:
+            clients.append(client)
+            try:
+                return await followed(do(client), partial(look.at, topic), partial(lines.tell, topic), wait=wait)
+            finally:
+                look.close()
+
+        try:
+            with lines:
+                done = self._run(what, change)
+        except KeyboardInterrupt:
+            lines.end(topic, goes_on if any(each.changes for each in clients) else f"{what}: nothing was changed")
+            sys.exit(_INTERRUPTED)
+        lines.end(topic, goes_on if done is None else done, None if done is None else time.monotonic() - began)
+
+    def watch(self, topic: str | None, *, as_json: bool) -> None:
+        """Tells the states of topics until nothing is left to wait for."""
+        from kordon.proxy.commands.topics_progress import Look, ProgressLines, watch  # noqa: PLC0415
+
+        lines = ProgressLines(f"looking at {topic or 'the managed topics'}", as_json=as_json)
+
+        async def look(client: TopicsClient) -> Mapping[str, str]:
+            client.close()  # it has shown that a Kordon is there
+            watching = Look(self.connect)
+            try:
+                return await watch(watching, topic, lines)
+            finally:
+                watching.close()
+
+        try:
+            with lines:
+                states = self._run("watching", look)
+        except KeyboardInterrupt:
+            sys.exit(_INTERRUPTED)
+        if topic is not None and topic not in states:
+            raise Failed(_unmanaged(topic))
+        for name, state in states.items() if topic is not None else ():
+            lines.end(name, f"{name}: {state}")
+        if topic is None:
+            lines.end("", f"{len(states)} managed topics, nothing to wait for")
 
     def counts(self, topic: str) -> PartitionCounts | None:
         """Asks how many partitions a topic has; None: it is not managed."""
@@ -383,18 +648,34 @@ class _Target:
         """Does something on a connection; whatever fails is one line and exit code 1."""
         from rich.console import Console  # noqa: PLC0415
 
-        from kordon.proxy.commands.topics_client import RequestRefused, TopicsClient  # noqa: PLC0415
+        with Console(stderr=True).status(f"{what} …"):
+            return self._run(what, do)
+
+    async def connect(self) -> TopicsClient:
+        """Opens a connection.
+
+        Raises:
+            OSError: A TLS file cannot be used.
+            UpstreamUnavailable: No Kordon answers.
+        """
+        from kordon.proxy.commands.topics_client import TopicsClient  # noqa: PLC0415
+
+        client = TopicsClient(self._address, self._upstream)
+        await client.open()
+        return client
+
+    def _run(self, what: str, do: Callable[[TopicsClient], Awaitable[Result]]) -> Result:
+        from kordon.proxy.commands.topics_client import RequestRefused  # noqa: PLC0415
         from kordon.proxy.core.errors import UpstreamUnavailable  # noqa: PLC0415
         from kordon.proxy.runtime.tls import explain  # noqa: PLC0415
 
         async def connected() -> Result:
             try:
-                client = TopicsClient(self._address, self._upstream)
-                await client.open()
+                client = await self.connect()
             except OSError as error:
                 raise Failed(f"--ca, --certificate or --key cannot be used: {explain(error)}") from error
             except UpstreamUnavailable as error:
-                cure = "check --bootstrap, and what is said of TLS and log-in"
+                cure = "check --bootstrap and the options of TLS and log-in"
                 raise Failed(f"no Kordon answers at {error}; {cure}") from error
             try:
                 return await do(client)
@@ -402,8 +683,7 @@ class _Target:
                 client.close()
 
         try:
-            with Console(stderr=True).status(f"{what} …"):
-                return uvloop.run(connected())
+            return uvloop.run(connected())
         except RequestRefused as refusal:
             hint = f"; is {self._address} a broker, not a Kordon?" if "Unknown topic config" in str(refusal) else ""
             raise Failed(f"{refusal}{hint}") from refusal
@@ -411,11 +691,20 @@ class _Target:
             raise Failed(f"{what}: {error}") from error
 
 
+def _nearest(flags: TargetFlags) -> TargetFlags:
+    """Leaves out an address of the environment where the command line names a configuration, which has one."""
+    source = click.get_current_context().get_parameter_source
+    is_given = (
+        source("bootstrap") is not ParameterSource.ENVIRONMENT or source("file") is not ParameterSource.COMMANDLINE
+    )
+    return flags if is_given else {**flags, "bootstrap": None}
+
+
 def _unmanaged(topic: str) -> str:
-    return f"{topic} is not managed by Kordon, or the other side is no Kordon; see kordon topics manage --help"
+    return f"{topic} is not managed, or the other side is no Kordon: see kordon topics manage --help"
 
 
-def _fetch(admin: str, path: str) -> dict[str, Any] | None:
+def _fetch(admin: str, path: str) -> Facts | None:
     from kordon.proxy.commands.admin_client import StatusUnavailable, fetch_object  # noqa: PLC0415
 
     try:
@@ -428,7 +717,7 @@ def _fetch(admin: str, path: str) -> dict[str, Any] | None:
         raise Failed(str(error)) from error
 
 
-def _fetch_topic(admin: str, topic: str) -> dict[str, Any]:
+def _fetch_topic(admin: str, topic: str) -> Facts:
     from urllib.parse import quote  # noqa: PLC0415
 
     facts = _fetch(admin, f"/topics/{quote(topic, safe='')}")
@@ -436,23 +725,23 @@ def _fetch_topic(admin: str, topic: str) -> dict[str, Any]:
         return facts
     page = _fetch(admin, "/topics")
     if page is None:
-        raise Failed(f"the Kordon at {admin} is of a version without managed topics")
+        raise Failed(f"the Kordon at {admin} has no managed topics: its version is too old")
     known = ", ".join(row["topic"] for row in page["topics"]) or "none"
     found = [each for each in page.get("findings", ()) if each["topic"] == topic]
     if found:
         from kordon.proxy.commands.topics_tables import draw_finding  # noqa: PLC0415
 
         raise Failed(f"{topic} is not managed any more: {draw_finding(found[0])}")
-    raise Failed(f"no managed topic {topic} is known at {admin}; managed: {known}")
+    raise Failed(f"no topic {topic} is managed at {admin}; managed topics: {known}")
 
 
-def _draw(drawn: Any) -> None:
+def _draw(drawn: RenderableType) -> None:
     from rich.console import Console  # noqa: PLC0415
 
     Console(width=None if sys.stdout.isatty() else _FILE_COLUMNS).print(drawn)
 
 
-def _print_json(value: Any) -> None:
+def _print_json(value: Facts) -> None:
     import json  # noqa: PLC0415
 
     click.echo(json.dumps(value, indent=2))

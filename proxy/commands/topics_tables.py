@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from kordon.codecs.shown_text import shown_facts
+from kordon.proxy.member.topic_state import SETTLED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from rich.console import RenderableType
 
-Facts = dict[str, Any]
+    from kordon.proxy.process.explain import Facts
 
 
 def draw_all(page: Facts) -> RenderableType:
@@ -29,15 +30,15 @@ def draw_all(page: Facts) -> RenderableType:
     findings = [Text(f"  - {draw_finding(each)}", "red") for each in page.get("findings", ())]
     if not page["topics"]:
         return Group(Text("No topic is managed.", "bold"), *findings, *draw_control(page["control"]))
-    table = _table("Managed topics", "topic", ">N", ">U", ">V", ">layout epoch", "held")
+    table = _table("Managed topics", "topic", "state", ">N", ">U", ">V", ">layout epoch")
     for row in page["topics"]:
         table.add_row(
             row["topic"],
+            _state(row),
             str(row["initial_partition_count"]),
             str(row["undeleted_partition_count"]),
             str(row["virtual_partitions"]),
             str(row["layout_epoch"]),
-            Text("\n".join(held["why"] for held in row["held"]), "yellow"),
         )
     return Group(table, Text(), *findings, *draw_control(page["control"]))
 
@@ -57,7 +58,6 @@ def draw_history(facts: Facts, virtual_partition: int | None = None) -> Renderab
     """Draws all of the object of /topics/NAME.
 
     Args:
-        facts: The object.
         virtual_partition: Draw the chain of this one only.
     """
     facts = shown_facts(facts)
@@ -101,19 +101,24 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def _summary(facts: Facts) -> list[RenderableType]:
+    state = Text.assemble((facts["topic"], "bold"), ": ", _state(facts))
     line = Text.assemble(
-        (facts["topic"], "bold"),
-        f": {facts['undeleted_partition_count']} partitions (U), {facts['initial_partition_count']} at first (N),"
+        f"{facts['undeleted_partition_count']} partitions (U), {facts['initial_partition_count']} at first (N),"
         f" {facts['virtual_partitions']} virtual (V), layout epoch {facts['layout_epoch']}",
         "" if facts["ordered_delivery"] else ", delivery is not ordered (enable.ordered.delivery=false)",
     )
     ids = Text(f"topic id {facts['topic_id']}, to clients {facts['face_id']} ({facts['face']})", "dim")
     bypassed = facts.get("bypassed_batches", 0)
-    why = f"{bypassed} batches of writers that went round Kordon were read here: their keys are not kept in order"
+    why = f"{bypassed} batches of writers that went round Kordon were read here: the order of their keys is not kept"
     found = [Text(f"  - {why}", "red")] if bypassed else []
     found += [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
     waits = [*facts["held"], *facts.get("held_for_groups", ())]
-    return [line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in waits), Text()]
+    return [state, line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in waits), Text()]
+
+
+def _state(facts: Facts) -> Text:
+    state = str(facts.get("state", ""))  # a Kordon of an older version does not say it
+    return Text(state, "green" if state.endswith(SETTLED) else "yellow")
 
 
 def _held(held: Facts) -> str:

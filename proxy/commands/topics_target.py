@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
 
 import click
 from pydantic import SecretStr
@@ -16,44 +16,88 @@ if TYPE_CHECKING:
 _MECHANISM: Final = "SCRAM-SHA-512"
 
 
-Command = TypeVar("Command", bound="Callable[..., Any]")
+Command = TypeVar("Command", bound="Callable[..., object]")
 
 
-def connection_options(whom: str, bootstrap: str, config: str) -> Callable[[Command], Command]:
-    """Where to connect and as whom, as options of a command.
+class TargetFlags(TypedDict):
+    """What the options of `connection_options` say; what wins over `file`, Kordon's own configuration."""
+
+    bootstrap: str | None
+    file: Path | None
+    tls: bool
+    ca: Path | None
+    certificate: Path | None
+    key: Path | None
+    """Of `certificate`."""
+    server_name: str | None
+    sasl_mechanism: str | None
+    username: str | None
+    password_file: Path | None
+    """Holds the password; it is asked for where there is none."""
+
+
+def connection_options(
+    whom: str, bootstrap: str, config: str, *, of_variables: bool = False
+) -> Callable[[Command], Command]:
+    """Adds the options that say where to connect and as whom.
 
     Args:
         whom: Who is connected to, as help names it.
-        bootstrap: Help of --bootstrap.
-        config: Help of --config.
+        of_variables: The environment may say where to connect and as whom, too.
     """
+
+    def variable(name: str) -> str | None:
+        return f"KORDON_{name}" if of_variables else None
+
     a_file = click.Path(path_type=Path, exists=True, dir_okay=False)
 
     def decorate(command: Command) -> Command:
         for option in (
             click.option(
-                "--password-file", metavar="FILE", type=a_file, help="Holds the password; else it is asked for."
+                "--password-file",
+                metavar="FILE",
+                type=a_file,
+                help="A file with the password. Without it the command asks.",
+                envvar=variable("PASSWORD_FILE"),
+                show_envvar=of_variables,
             ),
-            click.option("--username", metavar="NAME", help="Log in by SASL."),
+            click.option(
+                "--username",
+                metavar="NAME",
+                help="The user name of the SASL log-in.",
+                envvar=variable("USERNAME"),
+                show_envvar=of_variables,
+            ),
             click.option(
                 "--sasl-mechanism",
                 type=click.Choice(["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]),
-                help="SASL mechanism  [default: SCRAM-SHA-512]",
+                help="The SASL mechanism.  [default: SCRAM-SHA-512]",
             ),
-            click.option("--server-name", metavar="NAME", help=f"Name to expect in {whom}'s certificate."),
-            click.option("--key", metavar="FILE", type=a_file, help="The key of --certificate."),
-            click.option("--certificate", metavar="FILE", type=a_file, help=f"Certificate to show to {whom} (PEM)."),
-            click.option("--ca", metavar="FILE", type=a_file, help=f"Authorities of {whom}'s certificate (PEM)."),
-            click.option("--tls", is_flag=True, help="Connect by TLS; the other TLS options mean it, too."),
+            click.option("--server-name", metavar="NAME", help=f"The name that {whom}'s certificate must have."),
+            click.option("--key", metavar="FILE", type=a_file, help="The private key of --certificate."),
+            click.option(
+                "--certificate", metavar="FILE", type=a_file, help=f"The certificate to show to {whom} (PEM)."
+            ),
+            click.option(
+                "--ca", metavar="FILE", type=a_file, help=f"The authorities that sign {whom}'s certificate (PEM)."
+            ),
+            click.option("--tls", is_flag=True, help="Connect by TLS. The other TLS options imply it."),
             click.option(
                 "--config",
                 "file",
                 metavar="FILE",
                 envvar="KORDON_CONFIG",
+                show_envvar=True,
                 type=click.Path(path_type=Path),
                 help=config,
             ),
-            click.option("--bootstrap", metavar="HOST:PORT", help=bootstrap),
+            click.option(
+                "--bootstrap",
+                metavar="HOST:PORT",
+                help=bootstrap,
+                envvar=variable("BOOTSTRAP"),
+                show_envvar=of_variables,
+            ),
         ):
             command = option(command)
         return command
@@ -62,48 +106,27 @@ def connection_options(whom: str, bootstrap: str, config: str) -> Callable[[Comm
 
 
 def target_options(command: Command) -> Command:
-    """Where the Kordon is that does it, and who asks."""
-    config = "Kordon's own configuration: where it listens, and its own log-in (upstream.sasl)."
-    return connection_options("Kordon", "Kafka port of the Kordon that does it.", config)(command)
+    """Adds the options that name a Kordon and the user who asks it."""
+    config = "Kordon's own configuration, for its address and its own log-in (upstream.sasl)."
+    return connection_options("Kordon", "The Kafka port of a Kordon.", config, of_variables=True)(command)
 
 
 class TargetUnknown(Exception):  # noqa: N818 - says what is missing
     """Raised when flags and files do not say where to connect, or how; the message says what would."""
 
 
-def target_of(
-    environment: Mapping[str, str],
-    *,
-    bootstrap: str | None,
-    file: Path | None,
-    tls: bool,
-    ca: Path | None,
-    certificate: Path | None,
-    key: Path | None,
-    server_name: str | None,
-    sasl_mechanism: str | None,
-    username: str | None,
-    password_file: Path | None,
-) -> tuple[HostPort, Upstream]:
+def target_of(environment: Mapping[str, str], **said: Unpack[TargetFlags]) -> tuple[HostPort, Upstream]:
     """Makes an address and a way to connect out of Kordon's configuration and of flags, which win.
 
     Args:
         environment: Variables, which count as in `kordon run`.
-        bootstrap: host:port of Kordon's Kafka port.
-        file: Kordon's own configuration.
-        tls: Whether to connect by TLS.
-        ca: Of Kordon's certificate.
-        certificate: To show to Kordon.
-        key: Of `certificate`.
-        server_name: To expect in Kordon's certificate.
-        sasl_mechanism: Of the log-in.
-        username: Of the log-in.
-        password_file: Holds the password; it is asked for where there is none.
 
     Raises:
         TargetUnknown: Something is missing or wrong.
     """
-    config = config_of(file, environment)
+    config = config_of(said["file"], environment)
+    bootstrap, ca, certificate, key = said["bootstrap"], said["ca"], said["certificate"], said["key"]
+    name = said["server_name"]
     listen = config.listen if config is not None else None
     if bootstrap is not None:
         try:
@@ -114,9 +137,11 @@ def target_of(
         wildcard = listen.address.host in WILDCARD_HOSTS
         address = HostPort("127.0.0.1" if wildcard else listen.address.host, listen.address.port)
     else:
-        raise TargetUnknown("name a Kordon: --bootstrap HOST:PORT, or its own configuration by --config FILE")
-    by_tls = tls or any((ca, certificate, server_name)) or (listen is not None and listen.tls is not None)
-    name = server_name
+        raise TargetUnknown(
+            "name a Kordon: --bootstrap HOST:PORT or the variable KORDON_BOOTSTRAP, "
+            "or its own configuration: --config FILE or the variable KORDON_CONFIG"
+        )
+    by_tls = said["tls"] or any((ca, certificate, name)) or (listen is not None and listen.tls is not None)
     if name is None and listen is not None and bootstrap is None:
         name = listen.sni.bootstrap if listen.sni is not None else listen.advertise
     if (certificate is None) != (key is None):
@@ -124,7 +149,7 @@ def target_of(
     return address, Upstream(
         bootstrap=(address,),
         tls=UpstreamTls(ca=ca, certificate=certificate, key=key, server_name=name) if by_tls else None,
-        sasl=_sasl(config, sasl_mechanism, username, password_file),
+        sasl=_sasl(config, said["sasl_mechanism"], said["username"], said["password_file"]),
     )
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, SecretStr
 
 MAX_PORT = 65535
 NODE_ID_PLACEHOLDER = "$(node_id)"
-RELOADS: dict[str, Any] = {"reload": True}
+RELOADS: dict[str, JsonValue] = {"reload": True}
 """Marks an option whose new value a running proxy takes over; every other one needs a restart."""
 
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})  # noqa: S104  (only recognised, never bound because of this)
@@ -109,11 +109,20 @@ def _not_empty(value: tuple[HostPort, ...]) -> tuple[HostPort, ...]:
 
 def _by_node_id(value: object) -> object:
     """`1=a:9092,2=b:9092`, the one-line form of a map for environment variables."""
+    return _pairs(value, "node_id=value")
+
+
+def _by_name(value: object) -> object:
+    """`logicalCluster=lkc-1,identityPoolId=pool-1`, the same for names."""
+    return _pairs(value, "name=value")
+
+
+def _pairs(value: object, form: str) -> object:
     if not isinstance(value, str):
         return value
     pairs = [part.partition("=") for part in value.split(",") if part.strip()]
     if not all(separator for _, separator, _ in pairs):
-        raise ValueError("write node_id=value pairs, separated by commas")
+        raise ValueError(f"write {form} pairs, separated by commas")
     return {key.strip(): entry.strip() for key, _, entry in pairs}
 
 
@@ -134,6 +143,8 @@ Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**40)]
 FrameBytes = Annotated[int, BeforeValidator(_whole), Field(ge=1024, le=2**31 - 1)]
 Milliseconds = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**31 - 1)]
 Folder = Annotated[Path, "folder"]
+Extension = Annotated[str, Field(pattern=r"^[A-Za-z]+$")]
+ExtensionValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
 MillisecondsOrZero = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**31 - 1)]
 
 
@@ -174,14 +185,56 @@ class UpstreamTls(ConfigSection):
 class UpstreamSasl(ConfigSection):
     """How Kordon's own connection, which follows the topology, logs in. Clients log in for themselves."""
 
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         description="SASL mechanism", json_schema_extra=RELOADS
     )
-    username: str = Field(min_length=1, description="user name", json_schema_extra=RELOADS)
-    password: SecretStr = Field(
-        description="password; better given by an environment variable than in the file",
+    username: str | None = Field(
+        default=None,
+        min_length=1,
+        description="user name of PLAIN and SCRAM; of OAUTHBEARER the name by which brokers know Kordon, which only"
+        " the checks of rights need",
         json_schema_extra=RELOADS,
     )
+    password: SecretStr | None = Field(
+        default=None,
+        description="password of PLAIN and SCRAM; better given by an environment variable than in the file",
+        json_schema_extra=RELOADS,
+    )
+    token_url: str | None = Field(
+        default=None,
+        description="address of the token endpoint that Kordon asks by client credentials (OAUTHBEARER)",
+        json_schema_extra=RELOADS,
+    )
+    client_id: str | None = Field(
+        default=None, min_length=1, description="id by which the token endpoint knows Kordon", json_schema_extra=RELOADS
+    )
+    client_secret_file: Path | None = Field(
+        default=None,
+        description="file with the client's secret, read for each question to the token endpoint",
+        json_schema_extra=RELOADS,
+    )
+    scope: str | None = Field(
+        default=None, description="scope to ask the token endpoint for, if it needs one", json_schema_extra=RELOADS
+    )
+    token_ca: Path | None = Field(
+        default=None,
+        description="PEM file of the authorities that signed the token endpoint's certificate; null: the system's own",
+        json_schema_extra=RELOADS,
+    )
+    token_file: Path | None = Field(
+        default=None,
+        description="file with a token, read for each log-in, in place of a token endpoint (OAUTHBEARER)",
+        json_schema_extra=RELOADS,
+    )
+    extensions: Annotated[dict[Extension, ExtensionValue], BeforeValidator(_by_name)] = Field(
+        default={},
+        description="further words of the OAUTHBEARER log-in, such as logicalCluster (KIP-342)",
+        json_schema_extra=RELOADS,
+    )
+
+    def __hash__(self) -> int:
+        """Returns the same for equal log-ins; a mapping such as `extensions` has no hash of its own."""
+        return hash((self.mechanism, self.username, self.token_url, self.client_id, self.token_file))
 
 
 class Upstream(ConfigSection):
@@ -197,8 +250,8 @@ class Upstream(ConfigSection):
     )
     brokers: Annotated[dict[NodeId, Address], BeforeValidator(_by_node_id)] = Field(
         default={},
-        description="where to reach a broker instead of where it says, by node id, as when it advertises a name"
-        " Kordon cannot resolve",
+        description="addresses by node id that replace what brokers advertise, for example a name that Kordon"
+        " cannot resolve",
         json_schema_extra=RELOADS,
     )
     connect_timeout_ms: Milliseconds = Field(
@@ -236,21 +289,21 @@ class ListenTls(ConfigSection):
 
 
 class Listen(ConfigSection):
-    """Where clients reach Kordon."""
+    """The addresses at which clients reach Kordon."""
 
     address: Address = Field(
         description="address and port of the bootstrap listener; brokers listen on the same address"
     )
     advertise: Host | None = Field(
         default=None,
-        description="host that clients are told; null: the listening address, or on a wildcard the address"
+        description="host that clients get; null: the listening address, or on a wildcard the address that"
         " the client connected to",
     )
     base_port: Port | None = Field(
         default=None, description="the broker with node id n is on base_port + n; null: the listening port + 1"
     )
     ports: Annotated[dict[NodeId, Port], BeforeValidator(_by_node_id)] = Field(
-        default={}, description="port by node id, for brokers that shall not be on base_port + node id"
+        default={}, description="port by node id, for brokers that are not on base_port + node id"
     )
     sni: Sni | None = Field(default=None, description="one port for all, by host name; null: a port per broker")
     tls: ListenTls | None = Field(default=None, description="TLS towards clients; null: plain TCP")
@@ -290,7 +343,7 @@ class Log(ConfigSection):
 
 
 class Limits(ConfigSection):
-    """What one client, or all, may take. Whoever goes beyond is closed, logged and counted, or has to wait."""
+    """What one client, or all, may take. A client beyond a limit is closed, logged and counted, or has to wait."""
 
     frame_bytes: FrameBytes = Field(
         default=104_857_600,
@@ -313,7 +366,7 @@ class Limits(ConfigSection):
     )
     unproven_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=1_024, le=1 << 20)] = Field(
         default=16_384,
-        description="bytes of requests that Kordon keeps of a client before its broker has accepted it",
+        description="bytes of requests that Kordon keeps for a client before its broker has accepted it",
         json_schema_extra=RELOADS,
     )
     requests_in_flight: Count = Field(
@@ -377,12 +430,12 @@ class Ordering(ConfigSection):
 
     enabled: bool = Field(
         default=True,
-        description="serve managed topics as soon as the cluster has any; false: never, their clients are refused",
+        description="serve managed topics as soon as the cluster has any; false: never, and refuse their clients",
     )
     dialect: bool = Field(
         default=True,
-        description="speak the dialect with clients that do, for whom partitions are physical ones (docs/dialect.md);"
-        " false while proxies of the cluster are left that know nothing of it",
+        description="speak the dialect with clients of it, which see physical partitions (docs/dialect.md);"
+        " false while the cluster has proxies that do not know it",
     )
     group: str = Field(
         default="kordon",
@@ -392,32 +445,34 @@ class Ordering(ConfigSection):
     )
     session_ms: Annotated[int, BeforeValidator(_whole), Field(ge=6_000, le=300_000)] = Field(
         default=10_000,
-        description="time after which a proxy that says nothing is given up by the others (session.timeout.ms); the"
-        " brokers' group.min.session.timeout.ms at least",
+        description="time after which the others give up a silent proxy (session.timeout.ms); the brokers'"
+        " group.min.session.timeout.ms at least",
     )
     lease_ms: Annotated[int, BeforeValidator(_whole), Field(ge=20_000, le=300_000)] = Field(
         default=20_000,
-        description="time for which a proxy may serve managed topics after the cluster has last confirmed it, and for"
-        " which a change of partitions waits for a proxy that is missing; the same for all proxies of a cluster",
+        description="time for which a proxy may serve managed topics after the cluster has last confirmed it,"
+        " and for which a change of partitions waits for a missing proxy; the same for all"
+        " proxies of a cluster",
     )
     rights_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1_000)] = Field(
         default=1_000,
-        description="time for which the broker's word on what a client may do with a managed topic is believed, on the"
-        " client's connection; used where the cluster has an authorizer, or Kordon logs in by SASL",
+        description="time for which Kordon uses the broker's answer on what a client may do with a managed"
+        " topic, on the client's connection; used if the cluster has an authorizer, or Kordon"
+        " logs in by SASL",
     )
     janitor_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=7 * 86_400_000)] = Field(
         default=600_000,
-        description="the least min.compaction.lag.ms of compacted managed topics, whose configs are held to it: a crash"
-        " of proxies must be over within that time; the same for all proxies of a cluster",
+        description="the least min.compaction.lag.ms of compacted managed topics, which Kordon enforces: a"
+        " crash of proxies must be over within that time; the same for all proxies of a cluster",
     )
     group_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=3_600_000)] = Field(
         default=30_000,
-        description="time between two looks at how far groups are behind on managed topics (docs/metrics.md), which"
-        " the worker that leads takes; 0: never",
+        description="time after which the leading worker looks again how far groups are behind on managed"
+        " topics (docs/metrics.md); 0: never",
     )
     group_lag_series: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=100_000)] = Field(
         default=2_000,
-        description="series of kordon_managed_lag_records; groups for which there is no room are told together",
+        description="series of kordon_managed_lag_records; groups without room are reported together",
     )
 
 
@@ -429,19 +484,19 @@ class Decisions(ConfigSection):
     )
     run_ms: Annotated[int, BeforeValidator(_whole), Field(ge=10, le=600_000)] = Field(
         default=1_000,
-        description="time for which verdicts that follow on each other become one record; longer means fewer records,"
-        " seen later",
+        description="time for which decisions that continue each other become one record; longer means fewer"
+        " records, seen later",
     )
     queue_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(
         default=33_554_432,
-        description="bytes of decisions of one worker that wait to be written; what comes beyond is dropped, and on"
-        " record as a gap",
+        description="bytes of decisions of one worker that wait to be written; what comes beyond is dropped,"
+        " and a gap records it",
     )
     partitions: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1_000)] = Field(
         default=3, description="partitions of the topic, when Kordon creates it; a worker writes to one of them"
     )
     replication: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32)] = Field(
-        default=3, description="copies of the topic, when Kordon creates it; fewer where there are fewer brokers"
+        default=3, description="copies of the topic, when Kordon creates it; fewer if there are fewer brokers"
     )
     retention_ms: Annotated[int, BeforeValidator(_whole), Field(ge=60_000, le=2**53)] = Field(
         default=604_800_000, description="retention.ms of the topic, when Kordon creates it"
@@ -449,8 +504,8 @@ class Decisions(ConfigSection):
     oauth_claim: str = Field(
         default="sub",
         min_length=1,
-        description="claim by which tokens of OAUTHBEARER name their users, as the brokers are told by"
-        " sasl.oauthbearer.sub.claim.name",
+        description="claim by which tokens of OAUTHBEARER name their users, as"
+        " sasl.oauthbearer.sub.claim.name of the brokers",
     )
     folder: Folder | None = Field(default=None, description="folder of the files; it must be there")
     file_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import ssl
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
 from kordon.proxy.config.certificates import read_certificates
 from kordon.proxy.config.config import (
@@ -24,6 +26,7 @@ from kordon.proxy.config.config import (
     Listen,
     Ordering,
     Upstream,
+    UpstreamSasl,
 )
 from kordon.proxy.config.config_source import Key, Problem, Source
 
@@ -32,6 +35,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOCAL_HOSTS: Final = WILDCARD_HOSTS | {"localhost", "127.0.0.1", "::1"}
+_OF_TOKENS: Final = frozenset(
+    {"token_url", "client_id", "client_secret_file", "scope", "token_ca", "token_file", "extensions"}
+)
+"""Options of a log-in that mean something for OAUTHBEARER only."""
 EXPIRY_WARNING: Final = timedelta(days=30)
 LIKELY_BROKERS: Final = 32
 """Node ids up to here are taken into account when ports are compared with those a broker may get some day."""
@@ -54,7 +61,7 @@ class CheckedConfig:
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
-def run_checks(sections: Mapping[str, Any], source: Source) -> CheckedConfig:
+def run_checks(sections: Mapping[str, object], source: Source) -> CheckedConfig:
     """Runs every check whose sections are there and sound.
 
     Args:
@@ -93,6 +100,16 @@ def broker_ports(listen: Listen, upstream: Upstream) -> Iterator[ConfigFinding]:
         )
     if not listen.ports and listen.first_broker_port > MAX_PORT:
         yield ConfigFinding(("listen", "address"), "leaves no ports for brokers after it; set listen.base_port")
+
+
+def advertised(listen: Listen) -> Iterator[ConfigFinding]:
+    """A wildcard address without a name: clients elsewhere cannot use the address that they happened to reach."""
+    if listen.address.host in WILDCARD_HOSTS and listen.advertise is None and listen.sni is None:
+        what = (
+            "is not set, so clients are told the address at which they reached Kordon; in a container, behind NAT or a"
+            " load balancer that is one they cannot reach: name the host that they use"
+        )
+        yield ConfigFinding(("listen", "advertise"), what, warning=True)
 
 
 def admin_port(listen: Listen, admin: Admin) -> Iterator[ConfigFinding]:
@@ -173,10 +190,59 @@ def upstream_tls(upstream: Upstream) -> Iterator[ConfigFinding]:
 
 
 def sasl(upstream: Upstream) -> Iterator[ConfigFinding]:
-    """A password in the clear."""
-    if upstream.sasl is not None and upstream.sasl.mechanism == "PLAIN" and upstream.tls is None:
-        what = "sends the password unencrypted without upstream.tls"
-        yield ConfigFinding(("upstream", "sasl", "mechanism"), what, warning=True)
+    """A log-in without what it needs, and a password or token in the clear."""
+    given, section = upstream.sasl, ("upstream", "sasl")
+    if given is None:
+        return
+    if given.mechanism in {"PLAIN", "OAUTHBEARER"} and upstream.tls is None:
+        what = "password" if given.mechanism == "PLAIN" else "token"
+        what = f"sends the {what} unencrypted without upstream.tls"
+        yield ConfigFinding((*section, "mechanism"), what, warning=True)
+    if given.mechanism == "OAUTHBEARER":
+        yield from _token_source(given, section)
+        return
+    for name in ("username", "password"):
+        if getattr(given, name) is None:
+            yield ConfigFinding((*section, "mechanism"), f"{given.mechanism} needs {name} beside it")
+    for name in sorted(_OF_TOKENS & given.model_fields_set):
+        yield ConfigFinding((*section, name), f"has no effect with {given.mechanism}", warning=True)
+
+
+def _token_source(given: UpstreamSasl, section: Key) -> Iterator[ConfigFinding]:
+    """Where tokens come from: an endpoint with what it asks for, or a file."""
+    if (given.token_url is None) == (given.token_file is None):
+        what = "needs either token_url or token_file beside it"
+        yield ConfigFinding((*section, "mechanism"), what)
+    if given.password is not None:
+        what = "has no effect with OAUTHBEARER: the client's secret stands in client_secret_file"
+        yield ConfigFinding((*section, "password"), what, warning=True)
+    if given.token_url is None:
+        return
+    for name in ("client_id", "client_secret_file"):
+        if getattr(given, name) is None:
+            yield ConfigFinding((*section, "token_url"), f"needs {name} beside it")
+    host = _host_of_address(given.token_url)
+    if not host:
+        yield ConfigFinding(
+            (*section, "token_url"), "must be an address such as https://login.example.com/oauth2/token"
+        )
+    elif given.token_url.startswith("http:") and host not in LOCAL_HOSTS:
+        what = "sends the client's secret unencrypted: use https"
+        yield ConfigFinding((*section, "token_url"), what, warning=True)
+    if given.client_secret_file is not None and not os.access(given.client_secret_file, os.R_OK):
+        yield ConfigFinding((*section, "client_secret_file"), f"{given.client_secret_file} cannot be read")
+    if given.token_ca is not None:
+        yield from _authorities((*section, "token_ca"), given.token_ca)
+
+
+def _host_of_address(url: str) -> str | None:
+    """Returns the host of an address of the web; None: it is none, or names a user."""
+    try:
+        parts = urlsplit(url)
+        is_good = parts.scheme in {"http", "https"} and parts.port != 0 and "@" not in parts.netloc
+    except ValueError:
+        return None
+    return parts.hostname if is_good and not re.search(r"[^\x21-\x7e]", url) else None
 
 
 def limits_fit(limits: Limits) -> Iterator[ConfigFinding]:
@@ -298,6 +364,7 @@ def _unreadable(file: Path) -> str | None:
 
 CHECKS: Final[tuple[Callable[..., Iterator[ConfigFinding]], ...]] = (
     broker_ports,
+    advertised,
     admin_port,
     bootstrap_is_not_ourselves,
     sni,

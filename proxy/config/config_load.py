@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from pydantic import BaseModel, ValidationError
 
 from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_checks import run_checks
 from kordon.proxy.config.config_options import options, sections_of
-from kordon.proxy.config.config_source import FLAGS, Key, Problem, Source, dotted, read_sources, variable_of
+from kordon.proxy.config.config_source import FLAGS, Key, Problem, Source, Values, dotted, read_sources, variable_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,7 +50,7 @@ class Loaded:
 
     config: Config
     warnings: tuple[Problem, ...]
-    values: dict[str | int, Any]
+    values: Values
     """What was given, before the models: JSON can carry it to a worker, secrets included."""
 
 
@@ -91,7 +91,7 @@ def _position(problem: Problem) -> tuple[int, int, str]:
     return (place.line, place.column, place.source) if place else (0, 0, "")
 
 
-def _validate(source: Source, problems: list[Problem]) -> tuple[Config | None, dict[str, Any]]:
+def _validate(source: Source, problems: list[Problem]) -> tuple[Config | None, dict[str, BaseModel]]:
     """The configuration, if it can be had, and every section that is sound."""
     try:
         config = Config.model_validate(source.values)
@@ -107,15 +107,17 @@ def _validate(source: Source, problems: list[Problem]) -> tuple[Config | None, d
     return None, _sound_sections(source, broken)
 
 
-def _remove(values: Any, key: Key) -> None:
+def _remove(values: Values, key: Key) -> None:
     """Takes a value that was told to be unknown out of the tree, so that what is around it can be judged."""
     for part in key[:-1]:
-        values = values[part]
+        section = values[part]
+        assert isinstance(section, dict), "what is unknown stands in a section"
+        values = section
     del values[key[-1]]
 
 
-def _sound_sections(source: Source, broken: set[int | str]) -> dict[str, Any]:
-    sections: dict[str, Any] = {}
+def _sound_sections(source: Source, broken: set[int | str]) -> dict[str, BaseModel]:
+    sections: dict[str, BaseModel] = {}
     for name, field in Config.model_fields.items():
         model = sections_of(field.annotation)
         if model is not None and name not in broken:
@@ -128,12 +130,43 @@ def _explain(detail: ErrorDetails, source: Source) -> Problem:
     key: Key = tuple(part for part in detail["loc"] if part != "[key]")
     if detail["type"] == "missing":
         key = _first_required(key)
-    what = EXPLANATIONS.get(detail["type"], _explain_other)(key, detail)
+    what = _in_words(key, detail)
     place = source.names.get(key) if detail["type"] == "extra_forbidden" else None
     return Problem(place or source.place_of(key), key, what)
 
 
-def _explain_unknown(key: Key, _: ErrorDetails) -> str:
+def _in_words(key: Key, detail: ErrorDetails) -> str:
+    """Says what pydantic says, with the cure; of rare kinds in pydantic's own words."""
+    context, shown = detail.get("ctx", {}), _shown(key, detail)
+    match detail["type"]:
+        case "extra_forbidden":
+            what = _unknown(key)
+        case "missing":
+            option = options()[key]
+            ways = f"{FLAGS[key]} or {variable_of(key)}" if key in FLAGS else variable_of(key)
+            what = f"is required ({option.type}, or by {ways}): {option.description}"
+        case "model_type" | "model_attributes_type":
+            what = f"is a section with {', '.join(_names_in(key))}; write those, indented, below it{shown}"
+        case "int_parsing" | "int_type" | "int_from_float":
+            what = f"must be {_whole_number(key, str(detail['input']))}{shown}"
+        case "greater_than_equal" | "less_than_equal":
+            limit = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
+            what = f"must be {limit}{shown}"
+        case "literal_error":
+            what = f"must be {context['expected']}{shown}{_nearest(context['expected'], str(detail['input']))}"
+        case "value_error":
+            what = str(context["error"])
+        case "string_type":
+            what = f"must be text; put it in quotes{shown}"
+        case "dataclass_type" | "dataclass_exact_type":
+            what = f"must be host:port{shown}"
+        case _:
+            what = detail["msg"].removeprefix("Input should ") + shown
+            what = f"must {what}" if what.startswith("be ") else what
+    return what
+
+
+def _unknown(key: Key) -> str:
     name, siblings = str(key[-1]), _names_in(key[:-1])
     elsewhere = [dotted(option) for option in options() if option[-1] == name]
     if elsewhere:
@@ -159,60 +192,25 @@ def _first_required(key: Key) -> Key:
     )
 
 
-def _explain_missing(key: Key, _: ErrorDetails) -> str:
-    option = options()[key]
-    ways = f"{FLAGS[key]} or {variable_of(key)}" if key in FLAGS else variable_of(key)
-    return f"is required ({option.type}, or by {ways}): {option.description}"
-
-
-def _explain_section(key: Key, detail: ErrorDetails) -> str:
-    return f"is a section with {', '.join(_names_in(key))}; write those, indented, below it{_shown(key, detail)}"
-
-
-def _explain_number(key: Key, detail: ErrorDetails) -> str:
+def _whole_number(key: Key, given: str) -> str:
     name = next((str(part) for part in reversed(key) if not isinstance(part, int)), "")
     suffix = next((suffix for suffix in UNIT_FACTORS if name.endswith(suffix)), "")
     unit = {"_ms": " of milliseconds", "_bytes": " of bytes"}.get(suffix, "")
-    converted = _convert(str(detail["input"]), suffix)
-    return f"must be a whole number{unit}" + (f": {converted}" if converted else "") + _shown(key, detail)
+    converted = _convert(given, suffix)
+    return f"a whole number{unit}" + (f": {converted}" if converted else "")
 
 
 def _convert(text: str, suffix: str) -> int | None:
-    """What `64 MiB` or `30s` is in the option's unit, or None."""
+    """Returns what `64 MiB` or `30s` is in the option's unit; None: it is in none."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text.lower())
     factor = UNIT_FACTORS.get(suffix, {}).get(match[2]) if match else None
     return round(float(match[1]) * factor) if match and factor else None
 
 
-def _explain_bound(key: Key, detail: ErrorDetails) -> str:
-    bounds = detail.get("ctx", {})
-    limit = f"at least {bounds['ge']}" if "ge" in bounds else f"at most {bounds.get('le')}"
-    return f"must be {limit}{_shown(key, detail)}"
-
-
-def _explain_choice(key: Key, detail: ErrorDetails) -> str:
-    allowed = detail.get("ctx", {}).get("expected", "")
-    near = get_close_matches(str(detail["input"]).lower(), [word.lower() for word in re.findall(r"'(.+?)'", allowed)])
-    guess = next((word for word in re.findall(r"'(.+?)'", allowed) if near and word.lower() == near[0]), None)
-    return f"must be {allowed}{_shown(key, detail)}" + (f"; did you mean {guess}?" if guess else "")
-
-
-def _explain_value(key: Key, detail: ErrorDetails) -> str:
-    error = detail.get("ctx", {}).get("error")
-    return str(error) if error is not None else _explain_other(key, detail)
-
-
-def _explain_text(key: Key, detail: ErrorDetails) -> str:
-    return f"must be text; put it in quotes{_shown(key, detail)}"
-
-
-def _explain_address(key: Key, detail: ErrorDetails) -> str:
-    return f"must be host:port{_shown(key, detail)}"
-
-
-def _explain_other(key: Key, detail: ErrorDetails) -> str:
-    message = detail["msg"].removeprefix("Input should ").removeprefix("Value error, ")
-    return f"must {message}{_shown(key, detail)}" if message.startswith("be ") else f"{message}{_shown(key, detail)}"
+def _nearest(allowed: str, given: str) -> str:
+    words = {word.lower(): word for word in re.findall(r"'(.+?)'", allowed)}
+    near = get_close_matches(given.lower(), words, n=1)
+    return f"; did you mean {words[near[0]]}?" if near else ""
 
 
 def _shown(key: Key, detail: ErrorDetails) -> str:
@@ -221,22 +219,3 @@ def _shown(key: Key, detail: ErrorDetails) -> str:
         return ""
     text = "nothing" if detail["input"] is None else repr(detail["input"])
     return f", not {text if len(text) <= 60 else text[:57] + '…'}"
-
-
-EXPLANATIONS: Final = {
-    "extra_forbidden": _explain_unknown,
-    "missing": _explain_missing,
-    "model_type": _explain_section,
-    "model_attributes_type": _explain_section,
-    "int_parsing": _explain_number,
-    "int_type": _explain_number,
-    "int_from_float": _explain_number,
-    "greater_than_equal": _explain_bound,
-    "less_than_equal": _explain_bound,
-    "literal_error": _explain_choice,
-    "value_error": _explain_value,
-    "string_type": _explain_text,
-    "dataclass_type": _explain_address,
-    "dataclass_exact_type": _explain_address,
-}
-"""Pydantic's kinds of errors that deserve better words than its own."""

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from kordon.proxy.config.config import Config, Folder, HostPort
+from kordon.proxy.config.config import Config, Folder, HostPort, NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +30,11 @@ class Option:
 
     key: Key
     type: str
-    """In words for people: `host:port`, `whole number`, `none, requested or required`."""
+    """The type in words: `host:port`, `whole number`, `none, requested or required`."""
     unit: str
     """Empty where there is none."""
     default: str
-    """As in YAML; empty for what must be given."""
+    """The default as YAML has it; empty for a required option."""
     description: str
     reloads: bool
     """Whether a running proxy takes a new value over."""
@@ -53,7 +53,7 @@ def differences(old: Config, new: Config) -> list[Option]:
 
 def value_of(config: BaseModel, key: Key) -> object:
     """The value of an option; None where its section is absent."""
-    value: Any = config
+    value: object = config
     for name in key:
         value = getattr(value, str(name), None)
     return value
@@ -122,7 +122,8 @@ def _type_text(annotation: object) -> str:
         case origin if origin is Annotated:
             return _type_text(arguments[0])
         case origin if origin is dict:
-            return f"map of node id to {_type_text(arguments[1])}"
+            keys = "node id" if arguments[0] == NodeId else "name"
+            return f"map of {keys} to {_type_text(arguments[1])}"
         case origin if origin is tuple:
             return f"list of {_type_text(arguments[0])}"
         case origin if origin is Union or len(arguments) == 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 Key = tuple[str | int, ...]
 """The path of a value: section, option, and an index or node id within the option."""
+Values = dict[str | int, object]
+"""What was given, before the models: sections are of this type again."""
 
 ENVIRONMENT_PREFIX: Final = "KORDON_"
-RESERVED_VARIABLES: Final = frozenset({"KORDON_CONFIG"})
+RESERVED_VARIABLES: Final = frozenset({"KORDON_BOOTSTRAP", "KORDON_CONFIG", "KORDON_PASSWORD_FILE", "KORDON_USERNAME"})
 """Variables that are no options: the command line reads them."""
 
 KUBERNETES_VARIABLE: Final = re.compile(
@@ -45,6 +47,7 @@ FLAGS: Final[dict[Key, str]] = {
 FILE_OPTIONS: Final = frozenset(
     {
         *(("tls", name) for name in ("ca", "certificate", "key", "client_ca")),
+        *(("sasl", name) for name in ("client_secret_file", "token_ca", "token_file")),
         ("decisions", "folder"),
     }
 )
@@ -52,7 +55,7 @@ FILE_OPTIONS: Final = frozenset(
 
 
 class Origin(NamedTuple):
-    """Where a value was given."""
+    """The place where a value was given."""
 
     source: str
     """Path of the file, name of the variable or of the flag."""
@@ -81,11 +84,11 @@ class Problem:
 class Source:
     """Values as they were given, before any model has judged them."""
 
-    values: dict[str | int, Any] = field(default_factory=dict[str | int, Any])
+    values: Values = field(default_factory=dict)
     places: dict[Key, Origin] = field(default_factory=dict[Key, Origin])
-    """Where each value stands."""
+    """The place of each value."""
     names: dict[Key, Origin] = field(default_factory=dict[Key, Origin])
-    """Where the name of an option or section stands in the file."""
+    """The place of each option's or section's name in the file."""
     problems: list[Problem] = field(default_factory=list[Problem])
     file: Origin | None = None
     """The configuration file as a whole, for what is missing in it."""
@@ -97,9 +100,10 @@ class Source:
         self.places[key] = place
         section = self.values
         for name in key[:-1]:
-            if not isinstance(section.get(name), dict):
-                section[name] = {}
-            section = section[name]
+            inner = section.get(name)
+            if not isinstance(inner, dict):
+                inner = section[name] = {}
+            section = inner
         section[key[-1]] = value
 
     def place_of(self, key: Key) -> Origin | None:
@@ -199,9 +203,9 @@ class _FileReader:
         value = self._scalar(loader, node)
         return self._file_path(value) if key[-2:] in FILE_OPTIONS else value
 
-    def _mapping(self, loader: yaml.SafeLoader, node: MappingNode, key: Key) -> dict[str | int, Any]:
+    def _mapping(self, loader: yaml.SafeLoader, node: MappingNode, key: Key) -> Values:
         loader.flatten_mapping(node)
-        values: dict[str | int, Any] = {}
+        values: Values = {}
         for name_node, value_node in cast("list[tuple[Node, Node]]", node.value):
             name = self._name(loader, name_node)
             here = (*key, name)

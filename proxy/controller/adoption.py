@@ -21,12 +21,7 @@ ADOPTION_SECONDS: Final = 12.0
 
 
 class Adoption:
-    """Raises fences that are part of no change, and hears who holds them.
-
-    Args:
-        ledger: Writes.
-        members: Returns the incarnations of the present generation.
-    """
+    """Raises fences that are part of no change, and hears who holds them."""
 
     def __init__(self, ledger: Ledger, members: Callable[[], frozenset[str]]) -> None:
         self._ledger = ledger
@@ -70,12 +65,9 @@ class Adoption:
     async def raise_fence(
         self, record: TopicRecord, sealed: Collection[int], seconds: float
     ) -> tuple[FenceRecord, bool]:
-        """Writes a fence and waits; `lowering` ends it.
+        """Writes a fence, and waits until all members hold it or the time is over; `lowering` ends it.
 
-        Args:
-            record: Of the topic.
-            sealed: Physical partitions to which nobody writes who holds the fence.
-            seconds: How long to wait.
+        Nobody who holds the fence writes to the physical partitions that it seals.
 
         Returns:
             The fence, and whether all members have acknowledged it.

@@ -22,7 +22,7 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import Snapshot
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.changes import Producers, WriteAhead
-from kordon.proxy.ordering.controller import Controller
+from kordon.proxy.ordering.known_topics import KnownTopics
 from kordon.proxy.ordering.next_images import Ahead, NextImages
 from kordon.proxy.ordering.records import image_key
 from kordon.proxy.ordering.tail import Tail
@@ -68,8 +68,6 @@ class WhoWrote:
     """Finds out who has written to the partitions of topics.
 
     Args:
-        admin: Asks brokers.
-        ledger: Writes images down.
         adoption: Waits until all proxies have read them.
     """
 
@@ -94,7 +92,7 @@ class WhoWrote:
             count += sum(map(len, (await self._admin.producers_of(topic, several)).values()))
         return count > FEW_PRODUCERS
 
-    async def write_ahead(self, controller: Controller, command: WriteAhead) -> tuple[str | None, str]:
+    async def write_ahead(self, known: KnownTopics, command: WriteAhead) -> tuple[str | None, str]:
         """Writes images down, and reads on until little is left to read under the fence.
 
         Returns:
@@ -107,7 +105,7 @@ class WhoWrote:
         try:
             if (kept := self._kept.get(topic)) is None or kept.images is not images:
                 self._kept.pop(topic, None)
-                kept = self._kept[topic] = await self._read_all(controller, command)
+                kept = self._kept[topic] = await self._read_all(known, command)
             await self._catch_up(topic, kept)
         except _TooFast:
             self._kept.pop(topic, None)
@@ -120,17 +118,15 @@ class WhoWrote:
         return None, ""
 
     async def settled(self, topic: str, partitions: Iterable[int], images: NextImages | None) -> dict[int, Producers]:
-        """Reads ends, and who has written, until they stand still (STILL-CUT); the wait is the caller's to bound.
+        """Reads ends, and who has written, until they stand still (STILL-CUT); the caller bounds the wait.
 
-        Args:
-            topic: Its name.
-            partitions: Physical.
-            images: That were written ahead: of producers only those are told who have written since; None: all are.
+        With `images` that were written ahead, only producers that have written since are told; otherwise all are.
 
         Raises:
-            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            TopicsRefused: A broker does not lead one of the partitions any more, or Kordon may not know.
             UpstreamUnavailable: A leader does not answer, or is another one than when images were written ahead.
         """
+        self.moved = False
         kept = self._kept.get(topic) if images is not None else None
         if images is not None and (kept is None or kept.images is not images):
             raise _Stale(f"nothing is known of {topic} any more")
@@ -164,7 +160,7 @@ class WhoWrote:
             if q in found and found[q][0].is_cut and tail.position == ends[q]
         }
 
-    async def _read_all(self, controller: Controller, command: WriteAhead) -> _KnownLogs:
+    async def _read_all(self, known: KnownTopics, command: WriteAhead) -> _KnownLogs:
         topic, images, tails = command.topic, command.images, dict[int, Tail]()
         for q in sorted(command.partitions):  # one after the other: their answers are large
             snapshot = await self._admin.snapshot(topic, q)
@@ -173,22 +169,22 @@ class WhoWrote:
             for run in snapshot.producers.runs():
                 images.add(q, [(row.producer_id, row.producer_epoch, row.last_sequence) for row in run], read_ms)
                 tail.in_transaction |= {row.producer_id for row in run if row.in_transaction}
-                await self._put_down(controller, topic, images, _RECORDS_OF_A_COMMIT)
+                await self._put_down(known, topic, images, _RECORDS_OF_A_COMMIT)
         for _ in images.carry(round(time.time() * 1000)):
-            await self._put_down(controller, topic, images, _RECORDS_OF_A_COMMIT)
-        await self._put_down(controller, topic, images, 1)
+            await self._put_down(known, topic, images, _RECORDS_OF_A_COMMIT)
+        await self._put_down(known, topic, images, 1)
         record = self._ledger.topics.get(topic)
         if record is not None:  # or else clients would wait, under the fence, until the slowest has read all that
             await self._ledger.write(await self._adoption.wait_until_adopted(record))
         log.info("images_written_ahead", topic=topic, epoch=images.following.number)
         return _KnownLogs(images, tails)
 
-    async def _put_down(self, controller: Controller, topic: str, images: NextImages, least: int) -> None:
+    async def _put_down(self, known: KnownTopics, topic: str, images: NextImages, least: int) -> None:
         await asyncio.sleep(0)
         while len(images.to_write) >= least:
             ahead: list[Ahead] = images.take(_RECORDS_OF_A_COMMIT)
             await self._ledger.write(tuple((image_key(topic, each.stream, each.number), each.part) for each in ahead))
-            controller.on_written_ahead(topic, ahead)
+            known.on_written_ahead(topic, ahead)
 
     async def _catch_up(self, topic: str, kept: _KnownLogs) -> None:
         ends_at = time.monotonic() + CATCH_UP_SECONDS

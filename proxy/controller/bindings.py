@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
 from typing import Final
 from uuid import UUID
 
 import structlog
 
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.context import ControllerContext
+from kordon.proxy.controller.open_wishes import OpenWishes
+from kordon.proxy.controller.unmanaging import Unmanaging
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.kafka.topics_admin import TopicsRefused
+from kordon.proxy.ordering.changes import Stage
+from kordon.proxy.ordering.findings import topic_gone
+from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.wishes import Delete
+from kordon.proxy.own_topics.layouts_writer import Fenced
 
 log = structlog.get_logger(__name__)
 
@@ -25,20 +34,14 @@ class Bindings:
     """Looks whether managed topics are still there, while this proxy is the controller.
 
     Args:
-        admin: Asks the cluster.
-        expected: Returns the ids of managed topics, by name.
-        let_go: Ends the layout of a topic; is told the id of the topic that has its name now, None without one.
+        unmanaging: Ends the layout of a topic that is gone.
+        open_wishes: Say whether somebody has deleted a topic through Kordon.
     """
 
-    def __init__(
-        self,
-        admin: TopicsAdmin,
-        expected: Callable[[], Mapping[str, UUID]],
-        let_go: Callable[[str, UUID | None], Awaitable[None]],
-    ) -> None:
-        self._admin = admin
-        self._expected = expected
-        self._let_go = let_go
+    def __init__(self, context: ControllerContext, unmanaging: Unmanaging, open_wishes: OpenWishes) -> None:
+        self._ledger, self._admin = context.ledger, context.admin
+        self._unmanaging = unmanaging
+        self._open_wishes = open_wishes
 
     async def run(self) -> None:
         """Looks for ever.
@@ -49,7 +52,7 @@ class Bindings:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             try:
-                gone = await self._admin.gone(self._expected())
+                gone = await self._admin.gone(self._topic_ids())
             except UpstreamUnavailable as error:
                 log.debug("topics_not_looked_at", error=str(error))
                 continue
@@ -65,10 +68,35 @@ class Bindings:
             UpstreamUnavailable: Not all brokers answer.
         """
         for _ in range(_LOOKS):
-            expected = {name: topic_id for name, topic_id in self._expected().items() if name == topic}
+            expected = {name: topic_id for name, topic_id in self._topic_ids().items() if name == topic}
             gone = await self._admin.gone(expected)
             for name, successor in gone.items():
                 await self._let_go(name, successor)
             if gone or not expected:
                 return
             await asyncio.sleep(_AGAIN_SECONDS)
+
+    def _topic_ids(self) -> dict[str, UUID]:
+        return {topic: record.layout.topic_id for topic, record in self._ledger.topics.items()}
+
+    async def _let_go(self, topic: str, successor: UUID | None) -> None:
+        """Lets a topic go that somebody has deleted who went round Kordon (SAME-TOPIC)."""
+        controller, record = self._ledger.controller, self._ledger.topics.get(topic)
+        if controller is None or record is None:
+            return
+        change = controller.changes.get(topic)
+        if change is not None and change.stage is not Stage.PAUSING:
+            return  # it fails, as there is no such topic, and is found again
+        is_announced = Delete(topic) in self._open_wishes.all
+        finding = None if is_announced else topic_gone(record.layout, successor, round(time.time() * 1000))
+        try:
+            await self._unmanaging.let_go(topic, finding)
+            if finding is not None:
+                log.error("finding", kind=finding.kind, topic=topic, detail=finding.text)
+            if change is not None:
+                outcome = OutcomeRecord(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} was deleted")
+                await self._open_wishes.conclude(topic, outcome)
+        except TopicsRefused as refusal:
+            log.warning("face_not_deleted", topic=topic, error=str(refusal))
+        except (Fenced, UpstreamUnavailable) as error:
+            self._ledger.fail(error)

@@ -32,12 +32,7 @@ def is_compacted(configs: Mapping[str, str | None]) -> bool:
 
 
 def lags(configs: Mapping[str, str | None], least_ms: int) -> dict[str, int]:
-    """Returns what is to be changed of a topic's configs.
-
-    Args:
-        configs: As they hold, defaults included.
-        least_ms: The least min.compaction.lag.ms.
-    """
+    """Returns the configs to change, where a topic's own and the defaults are `configs`."""
     shortest, longest, kept = (_number(configs, name) for name in (MIN_LAG, MAX_LAG, DELETE_RETENTION))
     wanted = max(shortest, least_ms)
     found = {MIN_LAG: wanted, MAX_LAG: max(min(longest, kept // 2), wanted, 1)}
@@ -57,7 +52,6 @@ class Compaction:
     """Sees to the configs of topics.
 
     Args:
-        admin: Asks the cluster.
         least_ms: The least min.compaction.lag.ms.
     """
 
@@ -69,7 +63,7 @@ class Compaction:
         """Refuses to have a compacted topic without its janitor.
 
         Raises:
-            Refused: It is compacted.
+            WishRefused: It is compacted.
             UpstreamUnavailable: The cluster does not answer.
         """
         if await self.is_compacted(topic):

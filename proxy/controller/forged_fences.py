@@ -12,29 +12,20 @@ then like a forged one; what it was raised for begins again by its wish, or as w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import Final
 
 from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering.controller import FENCE_SECONDS
+from kordon.proxy.ordering.layouts_state import StandingFence
 from kordon.proxy.own_topics.layouts_writer import Fenced
 
 FORGED_CURE: Final = "let no other principal write __kordon.layouts: docs/security.md#kordons-own-topics"
 
 
-class StandingFence(NamedTuple):
-    """A fence as this proxy has read it."""
-
-    offset: int
-    """Where it stands in the layouts."""
-    since: float
-    """When it was read, in seconds on the clock of leases."""
-    producer_id: int = -1
-    """In whose transaction it was written; -1: in none."""
-
-
 class ForgedFences:
-    """Lifts them while this proxy is the controller.
+    """Lifts forged fences while this proxy is the controller.
 
     Args:
         ledger: Knows which fences are the controller's, and writes.
@@ -59,11 +50,7 @@ class ForgedFences:
         """By topic, the offset of the last one."""
 
     def found(self, producer_id: int) -> frozenset[str]:
-        """Returns the topics whose fences a former controller has raised: what the controller does cancels them.
-
-        Args:
-            producer_id: Of the controller's transactions.
-        """
+        """Returns the topics whose fences a former controller has raised under the same producer id."""
         found = {topic: each.offset for topic, each in self._standing().items() if each.producer_id == producer_id}
         self._ledger.fences |= set(found.values())
         return frozenset(found)
@@ -90,7 +77,5 @@ class ForgedFences:
 
     async def lift(self, topics: Iterable[str]) -> None:
         """Ends fences; a failure ends the role, as with any write of the controller."""
-        try:
+        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
             await self._ledger.write(tuple((f"fence/{topic}", None) for topic in topics))
-        except (Fenced, UpstreamUnavailable) as error:
-            self._ledger.fail(error)

@@ -4,77 +4,51 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping
+from typing import Final
 from uuid import UUID
 
 import structlog
 
-from kordon.codecs.fetched import Fetched
 from kordon.proxy.controller.compaction import Compaction, roll_ms
-from kordon.proxy.controller.hidden_writes import HiddenWrites, NotNow
-from kordon.proxy.controller.ledger import Ledger
-from kordon.proxy.controller.topic_janitor import Hands, JanitorCounts, Renew, TopicJanitor
+from kordon.proxy.controller.context import ControllerContext
+from kordon.proxy.controller.marker_writer import NotNow
+from kordon.proxy.controller.topic_janitor import JanitorCounts, JanitorTools, TopicJanitor
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.opening import Opener
-from kordon.proxy.kafka.pulls import Want
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.findings import compacted_without_janitor
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import JanitorRecord
+from kordon.proxy.ordering.records import JanitorRecord, why_no_more
 from kordon.proxy.own_topics.layouts_writer import Fenced
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.log_limits import client_log
 
 log = structlog.get_logger(__name__)
+told = client_log(__name__)
 
 _LOOK_SECONDS: Final = 1.0
 _SAVE_SECONDS: Final = 30.0
 _HOLD_SECONDS: Final = 60.0
 
 
-class Tools(NamedTuple):
-    """What a worker has for the janitor's hands.
-
-    Attributes:
-        pull: Reads a physical partition.
-        writes: Writes to them.
-        least_lag_ms: The least min.compaction.lag.ms of compacted topics.
-        opener: Opens batches.
-    """
-
-    pull: Callable[[Want], Awaitable[Fetched]]
-    writes: HiddenWrites
-    least_lag_ms: int
-    opener: Opener
-
-
 class Janitors:
     """The janitors of all topics that have one.
 
     Args:
-        ledger: Of the controller.
-        admin: Asks the cluster.
-        hands: What they work with.
-        compaction: Sees to the configs of topics.
-        looked_to: Returns what is written down of how far topics were looked through.
-        renew: As of `TopicJanitor`.
+        looked_to: How far topics were looked through, as it is written down, by topic and physical partition.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
-        admin: TopicsAdmin,
-        hands: Hands,
+        context: ControllerContext,
+        tools: JanitorTools,
         compaction: Compaction,
-        looked_to: Callable[[], Mapping[str, Mapping[int, int]]],
-        *,
-        renew: Renew,
+        looked_to: Mapping[str, Mapping[int, int]],
     ) -> None:
-        self._ledger = ledger
-        self._admin = admin
-        self._hands = hands
+        self._ledger, self._admin, self._do = context.ledger, context.admin, context.do
+        self._tools = tools
         self._compaction = compaction
         self._looked_to = looked_to
-        self._renew = renew
         self._janitors: dict[tuple[str, UUID], TopicJanitor] = {}
         self._saved: dict[tuple[str, UUID], dict[int, int]] = {}
         self._saves_at = self._holds_at = 0.0
@@ -189,11 +163,26 @@ class Janitors:
             found = self._layout(topic)
             return found if found is not None and found.topic_id == topic_id else None
 
-        looked_to = self._looked_to().get(topic, {})
+        looked_to = self._looked_to.get(topic, {})
         self._janitors[topic, topic_id] = TopicJanitor(
-            layout, topic, self._hands, self._admin, looked_to, renew=self._renew
+            layout, topic, self._tools, self._admin, looked_to, renew=self._renew
         )
         log.info("janitor_began", topic=topic, looked_to=dict(looked_to))
+
+    def _renew(self, topic: str, partitions: frozenset[int]) -> None:
+        """Has a topic begin other segments, in which the janitor writes first, unless it is being changed just now."""
+        controller, record = self._ledger.controller, self._ledger.topics.get(topic)
+        if controller is None or record is None or topic in controller.changes or topic in self._ledger.busy:
+            return
+        open_ones = partitions & record.layout.open_segments.keys()
+        if not open_ones:
+            return
+        newest = record.layout.epochs[-1]
+        if problem := why_no_more(record, record.layout.next_epoch(newest.u, newest.placement, renewed=open_ones)):
+            told.warning("change_abandoned", topic=topic, problem=problem)  # the janitor asks again and again
+            return
+        change = Change(topic, newest.u, placement=newest.placement, renewed=frozenset(open_ones))
+        self._do(controller.begin(change, clock()))
 
     async def _save(self, topic: str, topic_id: UUID, janitor: TopicJanitor) -> None:
         """Writes down how far a topic was looked through, unless writers wait for the layouts' writer just now."""

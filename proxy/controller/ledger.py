@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
+import structlog
+
 from kordon.codecs.error_codes import Code
-from kordon.proxy.controller.minutes import Minutes
+from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.controller import Controller
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, dump
+from kordon.proxy.ordering.records import FenceRecord, FindingRecord, TopicRecord, dump
 from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, Offsets, OutcomeUnknown, Records
+
+log = structlog.get_logger(__name__)
 
 
 class WishRefused(Exception):  # noqa: N818 - what is told to whoever asked
@@ -30,19 +34,15 @@ class Ledger:
         busy: Topics with which something goes on besides a change of the controller's, so that nothing else begins.
         controller: The state of all changes; None until this proxy has taken over.
         fences: Where the fences stand in the layouts that this controller has written, or has found.
-
-    Args:
-        writer: Writes layouts.
-        minutes: Notes what is durable.
     """
 
-    def __init__(self, writer: LayoutsWriter, minutes: Minutes) -> None:
+    def __init__(self, writer: LayoutsWriter, notes: ControllerNotes) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.busy: set[str] = set()
         self.controller: Controller | None = None
         self.fences: set[int] = set()
         self._writer = writer
-        self._minutes = minutes
+        self._notes = notes
         self._writing = asyncio.Lock()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -50,7 +50,7 @@ class Ledger:
         """Returns what is written down of a topic.
 
         Raises:
-            Refused: It is not managed.
+            WishRefused: It is not managed.
         """
         record = self.topics.get(topic)
         if record is None:
@@ -61,7 +61,7 @@ class Ledger:
         """Returns what is written down of a topic whose takeover is over.
 
         Raises:
-            Refused: It is not managed, or still being taken over.
+            WishRefused: It is not managed, or still being taken over.
         """
         record = self.managed(topic)
         if record.takeover is not None:
@@ -83,7 +83,7 @@ class Ledger:
         await self.write(((f"topic/{record.layout.topic}", record),))
         self.take((record,))
         if self.controller is not None:
-            self.controller.know_again(record)
+            self.controller.known.know_again(record)
 
     async def write(self, records: Records) -> Offsets:
         """Writes in one transaction; when that fails the role ends.
@@ -102,13 +102,23 @@ class Ledger:
                 )
             except (Fenced, UpstreamUnavailable) as error:
                 if isinstance(error, Fenced | OutcomeUnknown) and not self._failed.done():
-                    self._minutes.doubted(records)
+                    self._notes.doubted(records)
                 self.fail(error)  # the writer has to be opened again, and what was written to be read
                 raise
         found = dict(zip((key for key, _ in records), offsets, strict=True))
         self.fences |= {found[key] for key, value in records if isinstance(value, FenceRecord)}
-        self._minutes.written(records, found, self.topics)
+        self._notes.written(records, found, self.topics)
         return found
+
+    async def write_finding(self, finding: FindingRecord) -> None:
+        """Writes down what is wrong with a topic, and logs it.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        log.error("finding", kind=finding.kind, topic=finding.topic, detail=finding.text)
+        await self.write(((f"finding/{finding.topic}", finding),))
 
     async def begin_transaction(self) -> None:
         """Has the next `write` wait for one answer less."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -12,9 +12,10 @@ from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.split import CONTROL, Batch, split
+from kordon.codecs.unpack import OpenedRecord
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batched_fetcher import WAIT_MS, Want
 from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
-from kordon.proxy.kafka.pulls import WAIT_MS, Want
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.janitor import FormerHomes, Visible
 from kordon.proxy.ordering.reading import Hidden
@@ -44,14 +45,7 @@ class Stretch(NamedTuple):
 
 
 class LogWalk:
-    """Reads the logs of one topic.
-
-    Args:
-        topic: Its name.
-        pull: Reads a physical partition.
-        admin: Asks where logs begin.
-        opener: Opens batches.
-    """
+    """Reads the logs of one topic."""
 
     def __init__(
         self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], admin: TopicsAdmin, opener: Opener
@@ -66,12 +60,7 @@ class LogWalk:
         self._starts: dict[int, int] = {}
 
     async def read(self, partition: int, position: int, *, waits: bool = False) -> Stretch:
-        """Reads what stands from an offset on, about a megabyte.
-
-        Args:
-            partition: Physical.
-            position: The offset.
-            waits: Wait some seconds for something to come, where all has been read.
+        """Reads about a megabyte from an offset on; at the log's end it `waits` some seconds for something to come.
 
         Raises:
             UpstreamUnavailable: Its leader does not answer, or not so that one could go on.
@@ -89,20 +78,15 @@ class LogWalk:
         stretch = self._stretch(partition, position, fetched)
         return stretch if stretch.batches else stretch._replace(next_offset=stretch.high_watermark)
 
-    async def open(self, stretch: Stretch, batch: Batch, take: Callable[[Sequence[Any]], None]) -> bool:
-        """Opens a batch of a stretch, if that can be done.
-
-        Args:
-            stretch: In which it lies.
-            batch: One of its batches.
-            take: Is given the records, in order and in slices.
+    async def open(self, stretch: Stretch, batch: Batch, take: Callable[[Sequence[OpenedRecord]], None]) -> bool:
+        """Opens a batch of a stretch, and gives `take` its records in order and in slices.
 
         Returns:
             Whether all of its records have been given. Of one that is too large, or cannot be read, none or some have;
             what has happened is logged.
         """
 
-        def count(records: Sequence[Any]) -> None:
+        def count(records: Sequence[OpenedRecord]) -> None:
             self.opened += len(records)
             take(records)
 

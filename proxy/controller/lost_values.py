@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from kordon.codecs.split import Batch
-from kordon.proxy.controller.hidden_writes import HiddenWrites
+from kordon.codecs.unpack import OpenedRecord
 from kordon.proxy.controller.log_walk import LogWalk
+from kordon.proxy.controller.marker_writer import MarkerWriter
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import Copy
 from kordon.proxy.ordering.identity import tag
@@ -32,12 +33,7 @@ _MOST_BYTES: Final = 512 * 1024
 
 
 class LostValues:
-    """Of one topic.
-
-    Args:
-        topic: Its name.
-        walk: Reads its logs.
-    """
+    """Brings back the last values of one topic's keys."""
 
     def __init__(self, topic: str, walk: LogWalk) -> None:
         self.doubts = Doubts()
@@ -48,7 +44,7 @@ class LostValues:
         self._topic = topic
         self._walk = walk
 
-    def hide(self, partition: int, records: Iterable[Any]) -> None:
+    def hide(self, partition: int, records: Iterable[OpenedRecord]) -> None:
         """Takes in records of a hidden batch.
 
         Raises:
@@ -65,7 +61,7 @@ class LostValues:
         log.error("value_given_up", topic=self._topic, partition=partition, offset=batch.base_offset)
         self.given_up += max(batch.records, 1)
 
-    def see(self, homes: FormerHomes, seen: Visible, records: Iterable[Any]) -> None:
+    def see(self, homes: FormerHomes, seen: Visible, records: Iterable[OpenedRecord]) -> None:
         """Takes in records of a batch that readers see."""
         for record in records:
             key = b"" if record.key is None else bytes(record.key)
@@ -106,18 +102,14 @@ class LostValues:
             position = stretch.next_offset
 
     async def bring_back(
-        self, layout: Layout, renewed: Collection[int], writes: HiddenWrites, may: Callable[[], bool]
+        self, layout: Layout, renewed: Collection[int], writes: MarkerWriter, may: Callable[[], bool]
     ) -> None:
         """Writes again what would be lost, while a fence is held and all before the cuts has been looked at.
 
-        Args:
-            layout: In force; the next one begins a segment on each of `renewed`.
-            renewed: Physical partitions.
-            writes: Writes to them.
-            may: Whether the fence stands.
+        The layout after `layout` begins a segment on each of the physical partitions `renewed`.
 
         Raises:
-            NotNow: It does not.
+            NotNow: The fence stands no more, as `may` says.
             UpstreamUnavailable: Not all is known to be written.
         """
         copies: dict[int, dict[int, list[Copy]]] = {}
@@ -137,7 +129,7 @@ class LostValues:
         layout: Layout,
         home: int,
         by_v: Mapping[int, list[Copy]],
-        writes: HiddenWrites,
+        writes: MarkerWriter,
         may: Callable[[], bool],
     ) -> None:
         for v, copies in by_v.items():
@@ -153,6 +145,6 @@ class LostValues:
         self.brought_back -= len(refused)
 
 
-def _copy(key: bytes, record: Any) -> Copy:
+def _copy(key: bytes, record: OpenedRecord) -> Copy:
     value = None if record.value is None else bytes(record.value)
     return Copy(key, value, record.timestamp, tuple(record.headers))

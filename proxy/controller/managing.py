@@ -9,15 +9,14 @@ from uuid import UUID
 import structlog
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.controller.adoption import Adoption
 from kordon.proxy.controller.bindings import Bindings
 from kordon.proxy.controller.compaction import Compaction
-from kordon.proxy.controller.ledger import Ledger, WishRefused
+from kordon.proxy.controller.context import ControllerContext
+from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.ends import LeaderAt
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.ordering.changes import Command
+from kordon.proxy.kafka.leaders import Leader
+from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.janitor import has_returned
 from kordon.proxy.ordering.layout import Layout
@@ -34,36 +33,25 @@ class Managing:
     """Fulfils wishes to manage topics, new ones at once; for those with data it begins a takeover.
 
     Args:
-        ledger: Of the controller.
-        admin: Asks the cluster.
-        admit: Sees that a topic can be managed as far as rights go; raises TopicsRefused where not.
-        adoption: Waits for the other proxies.
+        admit: Raises TopicsRefused where Kordon lacks a right to manage a topic.
         bindings: Look whether a topic is still the one that is managed.
-        takeovers: Look at topics with data.
         compaction: Sees to the configs of compacted ones.
-        do: Performs what the controller says.
     """
 
     def __init__(
         self,
-        ledger: Ledger,
-        admin: TopicsAdmin,
+        context: ControllerContext,
         admit: Callable[[str], Awaitable[None]],
         *,
-        adoption: Adoption,
         bindings: Bindings,
         takeovers: Takeovers,
         compaction: Compaction,
-        do: Callable[[list[Command]], None],
     ) -> None:
-        self._ledger = ledger
-        self._admin = admin
+        self._ledger, self._admin, self._adoption, _, self._do = context
         self._admit = admit
-        self._adoption = adoption
         self._bindings = bindings
         self._takeovers = takeovers
         self._compaction = compaction
-        self._do = do
 
     async def manage(self, wish: Manage) -> bool:
         """Makes a topic's face, then its first layout.
@@ -72,7 +60,7 @@ class Managing:
             Whether it is managed by now; a topic with data is when its takeover has begun.
 
         Raises:
-            Refused: It is managed already otherwise, is not there, or cannot be managed.
+            WishRefused: It is managed already otherwise, is not there, or cannot be managed.
             TopicsRefused: Kordon lacks a right, or a transaction is open.
             NotQuiesced: Somebody writes to it.
             Fenced: Another controller has taken over.
@@ -100,7 +88,7 @@ class Managing:
         await self._create(wish, len(leaders))
         return True
 
-    async def _leaders_of_new(self, topic: str) -> dict[int, LeaderAt]:
+    async def _leaders_of_new(self, topic: str) -> Mapping[int, Leader]:
         """Waits for the leaders of a topic that may have been created a moment ago; brokers hear of it one by one."""
         try:
             return await self._admin.wait_for_leaders(topic, partitions=1)
@@ -112,7 +100,7 @@ class Managing:
         """Has old values of keys taken out of partitions that they have left, from now on or not any more.
 
         Raises:
-            Refused: The topic is not managed, is compacted, or has keys that have come back to a partition.
+            WishRefused: The topic is not managed, is compacted, or has keys that have come back to a partition.
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer, or does not let Kordon change its configs.
         """
@@ -137,7 +125,7 @@ class Managing:
         await self._ledger.write(((f"topic/{topic}", record),))
         self._ledger.take((record,))
         if self._ledger.controller is not None:
-            self._ledger.controller.know(record, {})
+            self._ledger.controller.known.know(record, {})
         await self._ledger.write(await self._adoption.wait_until_adopted(record))
         log.info("topic_managed", topic=topic, partitions=n, virtual_partitions=wish.virtual_partitions)
 
@@ -151,10 +139,11 @@ class Managing:
         layout = replace(before, janitor=wish.janitor)
         takeover = Takeover(None, transition_ms=wish.transition_ms)
         record = TopicRecord(layout, await self._make_face(layout), takeover)
-        placement = first_placement(layout, quiesced=wish.quiesced)
-        if self._ledger.controller is not None:
-            expected = ends if wish.quiesced else None
-            self._do(self._ledger.controller.take_over(record, placement, clock(), expected=expected))
+        placement = first_placement(layout, quiesced=wish.quiesced, delivers=wish.delivers)
+        if (controller := self._ledger.controller) is not None:
+            controller.known.know(record, {})
+            change = Change(topic, layout.n, placement=placement, expected=ends if wish.quiesced else None)
+            self._do(controller.begin(change, clock()))
 
     async def _make_face(self, layout: Layout) -> UUID:
         face = face_of(layout.topic)

@@ -15,7 +15,7 @@ from uuid import UUID
 import structlog
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.ends import LeaderAt
+from kordon.proxy.kafka.leaders import TopicLeaders
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.layout import Layout, LogBound
 
@@ -29,8 +29,6 @@ class ShortenedLogs:
     """Looks at each new leader of managed topics' partitions, while this proxy is the controller.
 
     Args:
-        admin: Asks the cluster.
-        layouts: Returns those in force.
         mend: Is told of a layout with physical partitions whose log has got shorter, by the offset from which on all
             was lost; again with each look, until the layout in force knows.
     """
@@ -66,18 +64,19 @@ class ShortenedLogs:
         except UpstreamUnavailable as error:
             log.debug("leaders_not_looked_at", error=str(error))
             return
-        for topic, led in leaders.items():
+        for topic, told in leaders.items():
             try:
-                shortened = await self._look_at(layouts[topic], led)
+                shortened = await self._look_at(layouts[topic], told)
             except UpstreamUnavailable as error:
                 log.debug("logs_not_looked_at", topic=topic, error=str(error))
                 continue
             if shortened:
                 self._mend(layouts[topic], shortened)
 
-    async def _look_at(self, layout: Layout, led: Mapping[int, LeaderAt]) -> dict[int, int]:
+    async def _look_at(self, layout: Layout, told: TopicLeaders) -> dict[int, int]:
         """Returns the partitions whose log got shorter, by the offset from which on all was lost."""
-        epochs = {q: led[q].epoch for q in layout.last_bounds.keys() & led.keys()}
+        led = {q: leader.epoch for q, leader in told.leaders.items() if leader.is_elected}
+        epochs = {q: led[q] for q in layout.last_bounds.keys() & led.keys()}
         asked = {
             q: layout.last_bounds[q]
             for q, epoch in epochs.items()

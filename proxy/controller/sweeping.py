@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from kordon.proxy.controller.ledger import Ledger
@@ -21,9 +22,7 @@ class Sweeping:
     """Sweeps while this proxy is the controller.
 
     Args:
-        ledger: Writes.
         leftovers: What stands there, and how old it is.
-        members: Returns the incarnations of the present generation.
     """
 
     def __init__(self, ledger: Ledger, leftovers: Leftovers, members: Callable[[], frozenset[str]]) -> None:
@@ -44,7 +43,5 @@ class Sweeping:
         due = self._leftovers.due(now, self._members(), MOST_AT_ONCE)
         if not due:
             return
-        try:
+        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
             await self._ledger.write(tuple((key, None) for key in due))
-        except (Fenced, UpstreamUnavailable) as error:
-            self._ledger.fail(error)

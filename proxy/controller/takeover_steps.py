@@ -9,34 +9,26 @@ from dataclasses import replace
 import structlog
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.controller.ledger import Ledger, WishRefused
+from kordon.proxy.controller.context import ControllerContext
+from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.ordering.changes import Command
-from kordon.proxy.ordering.records import TopicRecord
-from kordon.proxy.ordering.takeover import TakeoverStep, next_step, shown
+from kordon.proxy.ordering.changes import Change
+from kordon.proxy.ordering.records import BehindRecord, TopicRecord
+from kordon.proxy.ordering.takeover import TakeoverStep, is_shared, next_step, shown
 from kordon.proxy.own_topics.layouts_writer import Fenced
 from kordon.proxy.runtime.clock import clock
-from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
 
 class TakeoverSteps:
-    """Does what is next with each topic that is being taken over.
+    """Does what is next with each topic that is being taken over."""
 
-    Args:
-        ledger: Of the controller.
-        tasks: Own what is under way.
-        takeovers: Look at topics and groups.
-        do: Performs what the controller says.
-    """
-
-    def __init__(self, ledger: Ledger, tasks: Tasks, takeovers: Takeovers, do: Callable[[list[Command]], None]) -> None:
-        self._ledger = ledger
-        self._tasks = tasks
+    def __init__(self, context: ControllerContext, takeovers: Takeovers) -> None:
+        self._ledger, self._tasks, self._do = context.ledger, context.tasks, context.do
         self._takeovers = takeovers
-        self._do = do
+        self._told: dict[str, BehindRecord] = {}
 
     def begin_next(self) -> None:
         """Begins what is due."""
@@ -46,8 +38,11 @@ class TakeoverSteps:
             if takeover is None or controller is None or topic in controller.changes or topic in self._ledger.busy:
                 continue
             step = next_step(record.layout, takeover, round(time.time() * 1000))
-            if step is TakeoverStep.CUT:
-                self._do(controller.resize(topic, record.layout.n, clock()))
+            if step is TakeoverStep.CUT and is_shared(record.layout):
+                if self._takeovers.is_due(topic):
+                    self._start(record, self._cut_if_groups_are_near)
+            elif step is TakeoverStep.CUT:
+                self._do(controller.begin(Change(topic, record.layout.n), clock()))
             elif step is TakeoverStep.SHOWN:
                 self._start(record, self._begin_transition)
             elif self._takeovers.is_due(topic):
@@ -57,7 +52,7 @@ class TakeoverSteps:
         """Has a takeover wait for some groups no more.
 
         Raises:
-            Refused: The topic is not being taken over.
+            WishRefused: The topic is not being taken over.
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
         """
@@ -86,15 +81,31 @@ class TakeoverSteps:
         assert record.takeover is not None, "it is being taken over"
         await self._ledger.renew(replace(record, takeover=shown(record.takeover, round(time.time() * 1000))))
 
+    async def _cut_if_groups_are_near(self, record: TopicRecord) -> None:
+        """Moves all to their homes once no group is far behind: v >= N waits from then on until all have caught up."""
+        topic, takeover = record.layout.topic, record.takeover
+        assert takeover is not None, "it is being taken over"
+        far = await self._takeovers.far_groups(record)
+        if far and far != takeover.waits_for:
+            await self._ledger.renew(replace(record, takeover=replace(takeover, waits_for=far)))
+            log.info("takeover_waits", topic=topic, groups=far, members=0)
+        elif not far and (controller := self._ledger.controller) is not None:
+            self._do(controller.begin(Change(topic, record.layout.n), clock()))
+
     async def _look_at_groups(self, record: TopicRecord) -> None:
         """Delivers all virtual partitions of a topic once every group has passed the cuts."""
         topic = record.layout.topic
-        takeover = await self._takeovers.look(record)
+        takeover, behind = await self._takeovers.look(record)
+        if takeover is not None and behind != self._told.get(topic):
+            await self._ledger.write(((f"behind/{topic}", behind),))
+            self._told[topic] = behind
         if takeover == record.takeover:
             return
         layout = record.layout if takeover is not None else replace(record.layout, withheld=False)
         await self._ledger.renew(replace(record, layout=layout, takeover=takeover))
         if takeover is None:
+            await self._ledger.write(((f"behind/{topic}", None),))
+            self._told.pop(topic, None)
             log.info("topic_taken_over", topic=topic)
         else:
             log.info("takeover_waits", topic=topic, groups=takeover.waits_for, members=len(takeover.subscribers))

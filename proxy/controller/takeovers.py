@@ -7,9 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.group_offsets import ListedGroup
 from kordon.proxy.kafka.topics_admin import TopicsAdmin, TopicsRefused
-from kordon.proxy.ordering.records import TopicRecord
-from kordon.proxy.ordering.takeover import Takeover, has_passed, looked_at
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import BehindRecord, TopicRecord
+from kordon.proxy.ordering.takeover import Takeover, is_near, left_to_read, looked_at
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.topics.managed_topics import face_of
 
@@ -17,6 +19,8 @@ PROOF_SECONDS: Final = 10.0
 """How long the ends of a topic must stand still that is said to be quiesced."""
 GROUPS_SECONDS: Final = 3.0
 """Between two looks at the groups of a topic."""
+_MOST_NAMED: Final = 100
+"""Groups of a topic whose distance is written down."""
 
 
 class NotQuiesced(Exception):  # noqa: N818 - what is told to whoever asked
@@ -27,7 +31,6 @@ class Takeovers:
     """Looks at topics and groups.
 
     Args:
-        admin: Asks the cluster.
         nothing_between: Whether no record of a virtual partition of a topic stands between two offsets.
     """
 
@@ -75,26 +78,51 @@ class Takeovers:
         """Has the groups of a topic looked at again at once."""
         self._next.pop(topic, None)
 
-    async def look(self, record: TopicRecord) -> Takeover | None:
-        """Looks at the groups of a topic that is being taken over; returns what is left to do, None: nothing.
+    async def look(self, record: TopicRecord) -> tuple[Takeover | None, BehindRecord]:
+        """Looks at the groups of a topic that is being taken over.
+
+        Returns:
+            What is left to do, None: nothing; and how far groups are from the cuts.
 
         Raises:
             UpstreamUnavailable: A broker does not answer.
         """
         takeover, layout = record.takeover, record.layout
         assert takeover is not None, "it is being taken over"
-        behind: list[str] = []
+        commits: Mapping[str, Mapping[int, int]] = {}
+        to_go: dict[str, int] = {}
         groups = await self._admin.groups.groups()
         if takeover.cuts:
             starts = await self._admin.log_starts(layout.topic, range(layout.n))
-            names = (face_of(layout.topic), layout.topic)
-            commits = await self._admin.groups.committed(groups, names, range(layout.n))
-            behind = [
-                group for group, offsets in commits.items() if not await self._has_passed(record, offsets, starts)
-            ]
-        return looked_at(takeover, behind, await self._admin.groups.subscribers(groups, layout.topic))
+            commits = await self._committed(layout, groups)
+            found = {group: await self._left(record, offsets, starts) for group, offsets in commits.items()}
+            to_go = {group: left for group, left in sorted(found.items()) if left}
+        left = looked_at(takeover, to_go, await self._admin.groups.subscribers(groups, layout.topic))
+        named = left.waits_for[:_MOST_NAMED] if left is not None else ()
+        return left, BehindRecord(len(commits), {group: to_go[group] for group in named})
 
-    async def _has_passed(self, record: TopicRecord, committed: Mapping[int, int], starts: Mapping[int, int]) -> bool:
+    async def far_groups(self, record: TopicRecord) -> tuple[str, ...]:
+        """Returns the groups that are far behind the ends of a topic's logs (TAKEOVER-SHARES).
+
+        Raises:
+            TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
+            UpstreamUnavailable: A broker does not answer.
+        """
+        takeover, layout = record.takeover, record.layout
+        assert takeover is not None, "it is being taken over"
+        partitions = range(layout.n)
+        starts = await self._admin.log_starts(layout.topic, partitions)
+        ends = {q: each.high_watermark for q, each in (await self._admin.ends_of(layout.topic, partitions)).items()}
+        commits = await self._committed(layout, await self._admin.groups.groups())
+        far = {group for group, offsets in commits.items() if not is_near(offsets, starts, ends)}
+        return tuple(sorted(far - set(takeover.left_out)))
+
+    async def _committed(self, layout: Layout, groups: Collection[ListedGroup]) -> dict[str, dict[int, int]]:
+        """Asks what groups have committed on the face, or on the topic from before (COMMITS-FOUND)."""
+        names = (face_of(layout.topic), layout.topic)
+        return await self._admin.groups.committed(groups, names, range(layout.n))
+
+    async def _left(self, record: TopicRecord, committed: Mapping[int, int], starts: Mapping[int, int]) -> int:
         """Asks for what stands between a commit and the cut, too: it may all be of other virtual partitions."""
         takeover = record.takeover
         assert takeover is not None, "it is being taken over"
@@ -103,4 +131,4 @@ class Takeovers:
             cut = takeover.cuts.get(p, 0)
             if offset < cut and await self._nothing_between(record.layout.topic, p, offset, cut):
                 reached[p] = cut
-        return has_passed(takeover, reached, starts)
+        return left_to_read(takeover, reached, starts)

@@ -10,18 +10,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
 from kordon.codecs.fetched import Fetched
-from kordon.proxy.controller.hidden_writes import HiddenWrites, NotNow
+from kordon.codecs.unpack import OpenedRecord
 from kordon.proxy.controller.log_walk import LogWalk, Stretch
 from kordon.proxy.controller.lost_values import LostValues
+from kordon.proxy.controller.marker_writer import MarkerWriter, NotNow
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batched_fetcher import Want
 from kordon.proxy.kafka.batches import Copy
 from kordon.proxy.kafka.opening import Opener
-from kordon.proxy.kafka.pulls import Want
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
 from kordon.proxy.ordering.layout import Layout
@@ -40,8 +41,8 @@ _ROLLING_KEY: Final = b"__kordon.janitor"
 """Of markers that have brokers begin another file; nobody's key."""
 
 
-class Hands(NamedTuple):
-    """What the janitor works with.
+class JanitorTools(NamedTuple):
+    """What a worker's janitors work with.
 
     Attributes:
         pull: Reads a physical partition.
@@ -49,12 +50,14 @@ class Hands(NamedTuple):
         may: Whether a marker may be sent that belongs to a topic and layout epoch: the lease lives, that layout is in
             force, and no fence stands but the one that is named.
         opener: Opens batches.
+        least_lag_ms: The least min.compaction.lag.ms of compacted topics.
     """
 
     pull: Callable[[Want], Awaitable[Fetched]]
-    writes: HiddenWrites
+    writes: MarkerWriter
     may: Callable[[str, int, str | None], bool]
     opener: Opener
+    least_lag_ms: int
 
 
 class JanitorCounts(NamedTuple):
@@ -88,9 +91,6 @@ class TopicJanitor:
 
     Args:
         layout: Returns the one in force; None: the topic is let go.
-        topic: Its name.
-        hands: What it works with.
-        admin: Asks where logs begin.
         looked_to: How far it was looked through before.
         renew: Is told of homes on which values are to be brought back; again and again, until that is done.
     """
@@ -99,7 +99,7 @@ class TopicJanitor:
         self,
         layout: Callable[[], Layout | None],
         topic: str,
-        hands: Hands,
+        tools: JanitorTools,
         admin: TopicsAdmin,
         looked_to: Mapping[int, int],
         *,
@@ -111,9 +111,9 @@ class TopicJanitor:
         self.markers = 0
         self._layout = layout
         self._topic = topic
-        self._hands = hands
+        self._tools = tools
         self._renew = renew
-        self._walk = LogWalk(topic, hands.pull, admin, hands.opener)
+        self._walk = LogWalk(topic, tools.pull, admin, tools.opener)
         self._lost = LostValues(topic, self._walk)
         self._homes: FormerHomes | None = None
         self._known = KnownKeys()
@@ -159,9 +159,9 @@ class TopicJanitor:
         layout = self._layout()
         if layout is None:
             raise NotNow(f"{self._topic} was let go")
-        may = partial(self._hands.may, self._topic, layout.epoch, fence)
+        may = partial(self._tools.may, self._topic, layout.epoch, fence)
         async with self._one_at_a_time:
-            await self._lost.bring_back(layout, renewed, self._hands.writes, may)
+            await self._lost.bring_back(layout, renewed, self._tools.writes, may)
 
     def counts(self) -> JanitorCounts:
         """Returns how it stands."""
@@ -186,11 +186,7 @@ class TopicJanitor:
         return not is_known or self.counts().behind_records > MOST_BEHIND
 
     async def sweep(self, fence: str, cuts: Mapping[int, int]) -> bool:
-        """Looks at all that stands below cuts, while a fence is held.
-
-        Args:
-            fence: The fence's id.
-            cuts: By physical partition.
+        """Looks at all that stands below the cuts of physical partitions, while a fence is held.
 
         Returns:
             Whether a marker was written, so that cuts may have moved.
@@ -297,7 +293,7 @@ class TopicJanitor:
 
     def _what_to_take(
         self, homes: FormerHomes, partition: int, seen: Visible | Hidden, found: dict[Visible, set[bytes]]
-    ) -> Callable[[Sequence[Any]], None] | None:
+    ) -> Callable[[Sequence[OpenedRecord]], None] | None:
         """Returns what is done with the records of a batch; None: they need not be looked at."""
         if seen is Hidden.STRAY:
             return partial(self._lost.hide, partition)
@@ -306,7 +302,7 @@ class TopicJanitor:
         return None
 
     def _take(
-        self, homes: FormerHomes, seen: Visible, found: dict[Visible, set[bytes]], records: Sequence[Any]
+        self, homes: FormerHomes, seen: Visible, found: dict[Visible, set[bytes]], records: Sequence[OpenedRecord]
     ) -> None:
         if len(self._lost.doubts):
             self._lost.see(homes, seen, records)
@@ -321,8 +317,8 @@ class TopicJanitor:
             raise NotNow(f"{self._topic} was let go")
         now_ms = time.time_ns() // 1_000_000
         copies = [Copy(key, None, now_ms) for key in keys]
-        tagged, may = partial(marker_id, layout.epoch), partial(self._hands.may, self._topic, layout.epoch, fence)
-        refused = await self._hands.writes.write(self._topic, partition, copies, tagged, may)
+        tagged, may = partial(marker_id, layout.epoch), partial(self._tools.may, self._topic, layout.epoch, fence)
+        refused = await self._tools.writes.write(self._topic, partition, copies, tagged, may)
         for copy in refused:
             key = copy.key[:100].decode(errors="replace")
             log.error("marker_refused", topic=self._topic, partition=partition, key=key)

@@ -21,7 +21,7 @@ class Advertised:
     """Host that clients dial; ignored where an SNI pattern tells brokers apart by name."""
     base_port: int
     """Broker n is at this port + n, unless `ports` or `sni_pattern` says otherwise."""
-    ports: dict[int, int] = field(default_factory=dict)
+    ports: dict[int, int] = field(default_factory=dict[int, int])
     """Ports given one by one, by node id."""
     sni_pattern: str | None = None
     """Host name with `$(node_id)` in it: every broker is then at `base_port`, told apart by TLS server name."""

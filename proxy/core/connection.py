@@ -1,13 +1,10 @@
 """One client's connection and the one to its broker, without I/O: events in, commands out.
 
-Requests and responses have a leg each. Between them stands `waiting`: the requests that have no response yet, in
-their order. It alone decides whose response comes next, be it the broker's or one of Kordon's own, so responses leave
-in the order of their requests whatever happens (Kafka protocol guide, "Network").
+Requests and responses have a leg each. Between them stands `waiting`, which alone decides whose response comes next.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Protocol, assert_never
 
 from kordon.codecs.look import Buffer
@@ -42,30 +39,17 @@ from kordon.proxy.core.events import (
     Tick,
     UpstreamEnded,
 )
+from kordon.proxy.core.frame_limits import FrameLimits
 from kordon.proxy.core.interception import Interception, NothingManaged
-from kordon.proxy.core.request_leg import FrameLimits, RequestLeg
+from kordon.proxy.core.request_leg import RequestLeg
 from kordon.proxy.core.response_leg import ResponseLeg
 from kordon.proxy.core.tally import Tally
-from kordon.proxy.core.waiting import Body, ConnectionMemory, Waiting
+from kordon.proxy.core.timeouts import TimeLimits, Timeouts
+from kordon.proxy.core.waiting import Awaits, Body, ConnectionMemory, PendingRequest, Waiting
 
 
-class ConnectionLimits(FrameLimits, Protocol):
+class ConnectionLimits(FrameLimits, TimeLimits, Protocol):
     """The limits of one connection (`kordon.proxy.config.config.Limits`)."""
-
-    @property
-    def idle_ms(self) -> int:
-        """Milliseconds without a byte either way after which a connection ends."""
-        ...
-
-    @property
-    def handshake_ms(self) -> int:
-        """Milliseconds from the connection's beginning to its first whole request."""
-        ...
-
-    @property
-    def request_ms(self) -> int:
-        """Milliseconds from a request's first byte to its last."""
-        ...
 
 
 class Connection:
@@ -85,12 +69,12 @@ class Connection:
         self._limits = limits
         self._requests_in_flight = limits.requests_in_flight
         self._tally = tally
-        self._waiting: deque[Waiting] = deque()
+        self._waiting = Waiting()
         self._kept = ConnectionMemory()
         self.requests = RequestLeg(limits, tally, self._waiting, interception or NothingManaged(), self._kept)
         self.responses = ResponseLeg(limits, tally, self._waiting, advertised, self._kept)
         self._awaits_proof = False
-        self._opened = self._active = now
+        self._timeouts = Timeouts(limits, now)
         self._paused = False
         self._upstream_paused = False
         self._draining: Drain | None = None
@@ -104,15 +88,11 @@ class Connection:
         """Requests whose response has not begun."""
         return len(self._waiting)
 
-    def unanswered(self, api_keys: frozenset[int]) -> set[Waiting]:
+    def unanswered(self, api_keys: frozenset[int]) -> set[PendingRequest]:
         """Returns the requests of these apis that the broker has got, wholly or in part, and has not answered yet."""
-        found = {each for each in self._waiting if each.asks and each.route.api.key in api_keys}
+        found = self._waiting.with_broker(api_keys)
         under_way = self.requests.passing
         return found if under_way is None or under_way.route.api.key not in api_keys else found | {under_way}
-
-    def end_sessions(self) -> None:
-        """Has the client begin its Fetch session anew: what that holds is no longer what it was."""
-        self.requests.end_sessions()
 
     @property
     def held_bytes(self) -> int:
@@ -128,16 +108,16 @@ class Connection:
         """Takes bytes of the client; returns what to do, in order.
 
         Args:
-            chunk: They, behind those that were left unread the last time (`requests.unread`).
+            chunk: The bytes, after those that were left unread the last time (`requests.unread`).
             now: Seconds of a monotonic clock.
 
         Returns:
             Commands, whose pieces are valid until they have been performed; none once the connection is closed.
-            None stands for the most frequent ones: send the chunk to the broker as it is.
+            None: send the chunk to the broker as it is. That is by far the most frequent case.
         """
         if self.closed is not None:
             return []
-        self._active = now
+        self._timeouts.active = now
         try:
             pieces = self.requests.receive(chunk, now)
         except ProtocolError as error:
@@ -150,14 +130,14 @@ class Connection:
         if self.requests.lacks_proof is None or self._awaits_proof:
             return self._after_requests(sent)
         self._awaits_proof = True
-        self.requests.ask_for_proof(sent, now)
+        self.requests.whole.ask_for_proof(sent, now)
         return [*self._after_requests(sent), AwaitProof()]
 
     def receive_responses(self, chunk: memoryview, now: float) -> list[Command] | None:
         """Takes bytes of the broker; see `receive_requests`. None: send the chunk to the client as it is."""
         if self.closed is not None:
             return []
-        self._active = now
+        self._timeouts.active = now
         try:
             pieces = self.responses.receive(chunk, now)
         except ProtocolError as error:
@@ -179,9 +159,6 @@ class Connection:
     def handle(self, event: Event) -> list[Command]:
         """Takes what happened; returns what to do, in order.
 
-        Args:
-            event: One of `kordon.proxy.core.events.Event`.
-
         Returns:
             Commands. Empty once the connection is closed.
         """
@@ -190,7 +167,7 @@ class Connection:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
-                self._end_is_due = self._is_asking or self.requests.undecided is not None
+                self._end_is_due = self._waiting.is_asking or self.requests.undecided is not None
                 return [] if self._end_is_due else [EndUpstream()]
             case UpstreamEnded():
                 return [self._upstream_ended()]
@@ -200,8 +177,8 @@ class Connection:
                 self._draining = self._draining or event
                 self.requests.draining = True
                 return self._close_if_drained()
-            case Served(waiting, body):
-                return self._on_served(waiting, body)
+            case Served(pending, body):
+                return self._on_served(pending, body)
             case LongReadDone():
                 return self._on_long_read(event)
             case Decided(pieces):
@@ -216,8 +193,8 @@ class Connection:
 
     def _after_requests(self, pieces: list[Buffer]) -> list[Command]:
         commands: list[Command] = [SendUpstream(pieces)] if pieces else []
-        commands += [StartServing(*served) for served in self.requests.served]
-        self.requests.served.clear()
+        commands += [StartServing(*served) for served in self.requests.whole.served]
+        self.requests.whole.served.clear()
         if answers := self.responses.answers():
             commands.append(SendDownstream(answers))
         if not self._paused and len(self._waiting) >= self._requests_in_flight:
@@ -236,8 +213,8 @@ class Connection:
         commands += self._end_if_due()
         commands += [PassToServing(*part) for part in self.responses.parts]
         self.responses.parts.clear()
-        commands += self.responses.long
-        self.responses.long.clear()
+        commands += self.responses.long_reads.commands
+        self.responses.long_reads.commands.clear()
         if self.responses.stalled and not self._upstream_paused:
             self._upstream_paused = True
             commands.append(PauseUpstream())
@@ -245,42 +222,37 @@ class Connection:
 
     def _end_if_due(self) -> list[Command]:
         """Tells the broker of the client's end once it has answered what Kordon has asked."""
-        if not self._end_is_due or self._is_asking:
+        if not self._end_is_due or self._waiting.is_asking:
             return []
         self._end_is_due = False
         return [EndUpstream()]
 
-    @property
-    def _is_asking(self) -> bool:
-        """Whether a question of Kordon's own is unanswered: a broker that was told of the end might not answer it."""
-        return any(each.told is not None for each in self._waiting)
-
-    def _on_served(self, waiting: Waiting, body: Body) -> list[Command]:
+    def _on_served(self, pending: PendingRequest, body: Body) -> list[Command]:
         """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""
-        self._kept.release(waiting)
-        if waiting not in self._waiting:
+        self._kept.release(pending)
+        if pending not in self._waiting:
             return []
-        waiting.answer = answer_frame(waiting.route, waiting.correlation_id, body)
+        pending.be_answered(answer_frame(pending.route, pending.correlation_id, body))
         commands: list[Command] = []
         if answers := self.responses.answers():
             commands.append(SendDownstream(answers))
         else:
-            self._kept.keep_answer(waiting)
-        if self._upstream_paused and not (self._waiting and self._waiting[0].promised and not self._waiting[0].asks):
+            self._kept.keep_answer(pending)
+        if self._upstream_paused and not (self._waiting and self._waiting[0].awaits is Awaits.SERVICE):
             self._upstream_paused = False
             commands.append(ResumeUpstream())
         return commands + self._after_answers()
 
     def _on_long_read(self, done: LongReadDone) -> list[Command]:
         """Takes an answer to where it belongs: to who has asked for it, into what Kordon serves, or to the client."""
-        waiting = done.waiting
-        self.responses.forget_long(waiting)
+        pending = done.pending
+        self.responses.long_reads.forget(pending)
         commands: list[Command] = [LearnNodes(done.nodes)] if done.nodes else []
-        if not done.is_part:
-            return commands + self._on_served(waiting, done.answer)
-        if waiting.told is None:
-            return [*commands, PassToServing(waiting, done.answer)]
-        waiting.told(done.answer)
+        if isinstance(done.answer, bytes):
+            return commands + self._on_served(pending, done.answer)
+        if pending.told is None:
+            return [*commands, PassToServing(pending, done.answer)]
+        pending.told(done.answer)
         return commands
 
     def _after_answers(self) -> list[Command]:
@@ -302,20 +274,14 @@ class Connection:
         return self._close(CloseCause.BROKER_CLOSED, detail)
 
     def _on_tick(self, now: float, *, client_read: bool) -> list[Command]:
-        limits = self._limits
+        requests = self.requests
         if not client_read:
-            self.requests.restart_clock(now)
+            requests.restart_clock(now)
             return []
-        if not self.requests.frames and now - self._opened > limits.handshake_ms / 1000:
-            detail = f"no whole request within limits.handshake_ms ({limits.handshake_ms})"
-            return [self._close(CloseCause.HANDSHAKE_TIMEOUT, detail)]
-        started = self.requests.frame_started
-        if started is not None and now - started > limits.request_ms / 1000:
-            detail = f"a request was not complete within limits.request_ms ({limits.request_ms})"
-            return [self._close(CloseCause.REQUEST_TIMEOUT, detail)]
-        if now - self._active > limits.idle_ms / 1000 and not self._waiting:
-            return [self._close(CloseCause.IDLE, f"nothing was sent for limits.idle_ms ({limits.idle_ms})")]
-        return []
+        overdue = self._timeouts.overdue(
+            now, frames=requests.frames, frame_started=requests.frame_started, is_answered=not self._waiting
+        )
+        return [] if overdue is None else [self._close(*overdue)]
 
     def _close_if_drained(self) -> list[Command]:
         drain = self._draining

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kordon.codecs.look import Buffer
+from kordon.codecs.row import Row
 from kordon.proxy.core.causes import CloseCause
-from kordon.proxy.core.waiting import Body, Waiting
+from kordon.proxy.core.interception import Answering
+from kordon.proxy.core.waiting import Body, PendingRequest
 
 UNPROVEN: Final = "its broker has not accepted it yet"
 UNDECIDED: Final = "a large request is decided on"
@@ -35,7 +37,7 @@ class Tick:
 
     now: float
     client_read: bool
-    """Whether the client is being read: time in which Kordon itself holds back is not held against it."""
+    """Whether the client is being read. Time in which Kordon itself does not read it does not count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class Drain:
 class Served:
     """What Kordon was told to answer is answered."""
 
-    waiting: Waiting
+    pending: PendingRequest
     body: Body
     """Of the response, in the request's version."""
 
@@ -59,11 +61,9 @@ class Served:
 class LongReadDone:
     """An answer that took time is read."""
 
-    waiting: Waiting
-    is_part: bool
-    """Whether it goes into what Kordon serves, or is told."""
-    answer: Any
-    """Its body as it goes to the client; of a part: parsed."""
+    pending: PendingRequest
+    answer: bytes | Row
+    """Its body as it goes to the client; parsed if it goes into what Kordon serves, or is told."""
     nodes: dict[int, tuple[str, int]]
     """The brokers that it names; see `LearnNodes`."""
 
@@ -105,17 +105,16 @@ class LearnNodes:
 class StartServing:
     """Answer a request; `Served` tells the answer. One that nobody waits for (acks=0) is served all the same."""
 
-    waiting: Waiting
-    request: Any
-    """What the interception said."""
+    pending: PendingRequest
+    answer: Answering
 
 
 @dataclass(frozen=True, slots=True)
 class PassToServing:
     """The broker's answer to what it was asked besides (`Serve.rest`), to be merged into what is served."""
 
-    waiting: Waiting
-    response: Any
+    pending: PendingRequest
+    response: Row
     """Parsed; its addresses are the proxy's already."""
 
 
@@ -123,11 +122,9 @@ class PassToServing:
 class ReadInTurns:
     """Read a large answer of the broker without holding up others; `LongReadDone` tells what came of it."""
 
-    waiting: Waiting
-    read: Callable[[], tuple[Any, dict[int, tuple[str, int]]]]
+    pending: PendingRequest
+    read: Callable[[], tuple[bytes | Row, dict[int, tuple[str, int]]]]
     """Returns the answer and the nodes of `LongReadDone`; raises BrokerProtocolError."""
-    is_part: bool
-    """See `LongReadDone`."""
 
 
 @dataclass(frozen=True, slots=True)

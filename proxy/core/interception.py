@@ -5,15 +5,18 @@ While a cluster has no managed topic, nothing is intercepted and every request s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kordon.codecs import apis
 from kordon.codecs.messages import request
 from kordon.proxy.core import verdicts
+from kordon.proxy.core.rewrite import TakeAnswer
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
+
+_Client_contra = TypeVar("_Client_contra", contravariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +24,8 @@ class Translate:
     """The broker is asked something else on the client's own connection, and its answer translated back."""
 
     body: bytes | None
-    """Of the request as the broker gets it; None: as it came."""
-    back: Callable[[Any], None]
+    """The body of the request as the broker gets it; None: as it came."""
+    back: TakeAnswer
     """Changes the parsed response in place."""
     only_with: tuple[bytes, ...] = ()
     """If given, `back` has something to change only in a response whose bytes hold one of these."""
@@ -34,8 +37,7 @@ class Question:
 
     route: Route
     body: bytes
-    told: Callable[[Any], None]
-    """Is given the parsed response."""
+    told: TakeAnswer
 
 
 PROOF: Final = Question(
@@ -46,16 +48,24 @@ PROOF: Final = Question(
 """Metadata of no topic: every broker since 2.4 answers it to any client that it has accepted, and to no other."""
 
 
+Answering: TypeAlias = Callable[[Awaitable[Any] | None], Awaitable[Answer]]
+"""Answers a request.
+
+Its argument is the broker's answer to the rest of the request, parsed; None if the broker was not asked. It returns the
+body of the response, or what makes that, which is called once. It raises SilentWriteFailed where nobody waits for the
+response, and it would be an error: the connection is to end.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class Serve:
     """Kordon answers by itself, later."""
 
-    request: Any
-    """What to answer: a word between who decides and who serves."""
+    answer: Answering
     rest: bytes | None = None
     """The body of what the broker is asked besides, on the client's own connection; its answer is merged in."""
     questions: tuple[Question, ...] = ()
-    """What the broker is asked before that, for Kordon to know."""
+    """What Kordon asks the broker before that, for its own decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +98,7 @@ class Interception(Protocol):
         """Says what happens to a request.
 
         Args:
-            route: Of the request.
-            body: All of it behind the header, in memory of its own; who serves it may keep and change it.
+            body: All of it behind the header, in memory of its own; the decision may keep and change it.
 
         Raises:
             WireError: It cannot be read.
@@ -97,50 +106,31 @@ class Interception(Protocol):
         ...
 
     def hear(self, client_id: str | None) -> None:
-        """Takes note of what the client calls itself, in front of `decide`."""
+        """Notes what the client calls itself; called before `decide`."""
         ...
 
     def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
-        """Takes note that a request was refused before anybody was asked for a decision.
+        """Notes that a request was refused before `decide` was called.
 
         Args:
-            api_key: Of the request.
-            api_version: Likewise.
-            reason: The name of the error.
             ends: Whether that ends the connection.
         """
         ...
 
 
 class Service(Interception, Protocol):
-    """Decides on requests, and answers those that it said it would."""
+    """Decides on the requests of one connection."""
 
     async def ready(self) -> None:
         """Returns when it is known what is managed; before that no client's request may pass."""
         ...
 
-    def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Coroutine[Any, Any, Answer]:
-        """Answers a request.
 
-        Args:
-            route: Of the request.
-            request: Of the decision (`Serve.request`).
-            part: The broker's answer to the rest of it, parsed; None if it was not asked.
-
-        Returns:
-            The body of the response, or what makes it, which is called once.
-
-        Raises:
-            SilentWriteFailed: Nobody waits for the response, and it would be an error: the connection is to end.
-        """
-        ...
-
-
-class Services(Protocol):
+class Services(Protocol[_Client_contra]):
     """What clients' connections get their services of."""
 
-    def connected(self, client: Any) -> Service:
-        """Returns what decides and answers for one more connection, `client` as decisions name it."""
+    def connected(self, client: _Client_contra) -> Service:
+        """Returns what decides for one more connection, `client` as decisions name it."""
         ...
 
 
@@ -148,11 +138,11 @@ class NothingManaged:
     """The service of a cluster without managed topics."""
 
     def wants(self, route: Route) -> bool:
-        """Wants nothing."""
+        """Holds no request."""
         return False
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
-        """Looks for nothing."""
+        """Returns no byte strings."""
         return ()
 
     def decide(self, route: Route, body: memoryview) -> Decision:
@@ -160,18 +150,14 @@ class NothingManaged:
         return None
 
     def hear(self, client_id: str | None) -> None:
-        """Keeps nothing."""
+        """Does nothing."""
 
     def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
-        """Keeps nothing."""
+        """Does nothing."""
 
-    def connected(self, client: Any) -> Service:
-        """Is the same to all."""
+    def connected(self, client: object) -> Service:
+        """Returns itself: all clients have the same service."""
         return self
 
     async def ready(self) -> None:
-        """Knows at once."""
-
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
-        """Is never asked."""
-        raise NotImplementedError(route.api.name)
+        """Returns at once."""

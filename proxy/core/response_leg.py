@@ -7,31 +7,30 @@ begin ──(nothing to change)──> stream ──(last byte)──> begin
 
 from __future__ import annotations
 
-from collections import deque
 from struct import Struct
-from typing import Any, Final
+from typing import Final
 
 from kordon.codecs import apis
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, response_header_version
 from kordon.codecs.look import RESPONSE_LOOK_BYTES, SIZE_BYTES, SMALLEST_RESPONSE, Buffer, look_response
+from kordon.codecs.row import Row
 from kordon.codecs.skim import Skim
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import BrokerProtocolError
-from kordon.proxy.core.events import ReadInTurns
-from kordon.proxy.core.request_leg import FrameLimits
+from kordon.proxy.core.frame_limits import FrameLimits
+from kordon.proxy.core.held_section import HeldSection
+from kordon.proxy.core.long_reads import LongReads
 from kordon.proxy.core.rewrite import SMALLEST_ENDPOINTS, Change, Edit, Nodes, Section, Translated
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
-from kordon.proxy.core.waiting import ConnectionMemory, Waiting
+from kordon.proxy.core.waiting import BROKER, Awaits, ConnectionMemory, PendingRequest, Waiting
 
 _SIZE: Final = Struct(">i")
 _BEFORE_LOG_IN: Final = frozenset({apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 """What brokers answer before a log-in; on anything else they close the connection."""
-_LARGEST_SECTION: Final = 16 * 1024 * 1024
-"""Bytes of a section that is changed: 16 MiB hold the addresses of 100,000 brokers."""
 
 
 def _names_nobody(chunk: memoryview, frame_end: int, end: int) -> bool:
@@ -43,7 +42,7 @@ def _names_nobody(chunk: memoryview, frame_end: int, end: int) -> bool:
     return frame_end <= end and not int.from_bytes(chunk[frame_end - 5 : frame_end], "big")
 
 
-def _keep_all(_: Any) -> None:
+def _keep_all(_: object) -> None:
     """A part of what Kordon serves is merged as it is."""
 
 
@@ -54,41 +53,37 @@ class ResponseLeg:
         self,
         limits: FrameLimits,
         tally: Tally,
-        waiting: deque[Waiting],
+        waiting: Waiting,
         advertised: Advertised,
-        kept: ConnectionMemory | None = None,
+        kept: ConnectionMemory,
     ) -> None:
         self.unread = 0
-        """Bytes at the end of the last chunk that must come again in front of the next one."""
+        """Bytes at the end of the last chunk that must come again before the next one."""
         self.nodes: Nodes = {}
         """Brokers that the pieces of the last `receive` name, as the cluster knows them."""
         self._header_bytes = limits.header_bytes
         self._frame_bytes = limits.frame_bytes
         self._tally = tally
         self._waiting = waiting
-        self._kept = kept or ConnectionMemory()
+        self._kept = kept
         self.proves = False
         """Whether the broker has answered a request that it answers only after a log-in."""
         self._advertised = advertised
         # Of the response under way:
-        self._current: Waiting | None = None
+        self._current: PendingRequest | None = None
         self._remaining = 0
         self._started = 0.0
         self._frame_at = -1  # where it begins in the chunk at hand; -1: in an earlier one
         self._edit: Change | None = None
         self._skim: Skim | None = None  # finds the border of the section, None once it is behind
-        self._holding = False
-        self._held = bytearray()
-        self._head_bytes = 0  # of `_held`, before the section
+        self._held = HeldSection(kept)
         # Of the chunk at hand:
         self._pieces: list[Buffer] = []
         self._start = 0  # first byte that is neither in `_pieces` nor in `_held`
         self.completed: list[float] = []
-        self.parts: list[tuple[Waiting, Any]] = []
+        self.parts: list[tuple[PendingRequest, Row]] = []
         """Answers of the last chunk that go into what Kordon serves."""
-        self.long: list[ReadInTurns] = []
-        """Answers of the last chunk that take time. Their sections are held until `forget_long`."""
-        self._long_bytes: dict[Waiting, int] = {}
+        self.long_reads = LongReads(advertised, kept)
         self.stalled = False
         """Whether the broker's answer under way comes behind one that Kordon has promised and not yet given."""
 
@@ -101,7 +96,7 @@ class ResponseLeg:
         """Takes the next bytes of the broker.
 
         Args:
-            chunk: They, behind what was left `unread`; sizes of changed frames are patched in it.
+            chunk: The bytes, after what was left `unread`; sizes of changed frames are patched in it.
             now: Seconds of a monotonic clock.
 
         Returns:
@@ -138,7 +133,7 @@ class ResponseLeg:
             return False
         if self._edit is not None:
             skim = self._skim
-            if skim is None or self._holding or not left or not skim.skips(end - at):
+            if skim is None or self._held.is_held or not left or not skim.skips(end - at):
                 return False
         self._frame_at = -1
         self._remaining = left
@@ -159,12 +154,8 @@ class ResponseLeg:
 
     def forget(self) -> None:
         """Lets go of what is held: the connection is closed."""
-        self._held = bytearray()
+        self._held.end()
         self._kept.forget()
-
-    def forget_long(self, waiting: Waiting) -> None:
-        """Lets go of an answer that has been read."""
-        self._kept.memory_bytes -= self._long_bytes.pop(waiting, 0)
 
     def performed(self, now: float) -> None:
         """Notes that the responses completed since the last call have been handed to the client's socket."""
@@ -176,11 +167,11 @@ class ResponseLeg:
         """Takes the answers of Kordon's own whose turn has come."""
         due: list[Buffer] = []
         while self._current is None and self._waiting and self._waiting[0].answer is not None:
-            waiting = self._waiting.popleft()
-            self._tally.responses[waiting.route.index] += 1
-            if waiting.kept_bytes:
-                self._kept.release_answer(waiting)
-            due += waiting.answer or ()
+            pending = self._waiting.popleft()
+            self._tally.responses[pending.route.index] += 1
+            if pending.kept_bytes:
+                self._kept.release_answer(pending)
+            due += pending.answer or ()
         return due
 
     def _flush(self, chunk: memoryview, at: int) -> None:
@@ -196,24 +187,25 @@ class ResponseLeg:
         size, correlation_id = look_response(chunk, at)
         if not SMALLEST_RESPONSE <= size <= self._frame_bytes:
             raise self._wrong_size(size)
-        waiting = self._waiting[0] if self._waiting else None
-        if waiting is None or waiting.correlation_id != correlation_id or waiting.answer or not waiting.asks:
+        pending = self._waiting[0] if self._waiting else None
+        if pending is None or pending.correlation_id != correlation_id or pending.awaits is not BROKER:
             if self._is_stalled(chunk, at):
                 return None
-            waiting = self._expected(correlation_id)
-        edit = Translated(waiting.route, waiting.edit, _keep_all) if waiting.promised else waiting.edit
+            pending = self._waiting.expected(correlation_id)
+        is_plain = pending.awaits is BROKER
+        edit = pending.edit if is_plain else Translated(pending.route, pending.edit, _keep_all)
         body: int | None = at + RESPONSE_LOOK_BYTES
         if edit is not None:
-            body = self._begin_edit(edit, waiting.route, chunk, at, end, size=size)
+            body = self._begin_edit(edit, pending.route, chunk, at, end, size=size)
         if body is None:
             return None
-        self._current = waiting if waiting.promised else self._waiting.popleft()
+        self._current = self._waiting.popleft() if is_plain else pending
         self._started = now
         self._frame_at = at
         self._remaining = at + SIZE_BYTES + size - body
-        self.proves = self.proves or waiting.route.api.key not in _BEFORE_LOG_IN
-        if waiting.handed:
-            self._tally.broker_seconds.observe(now - waiting.handed)
+        self.proves = self.proves or pending.route.api.key not in _BEFORE_LOG_IN
+        if pending.handed:
+            self._tally.broker_seconds.observe(now - pending.handed)
         if not self._remaining:
             self._finish(chunk)
         return body
@@ -229,7 +221,7 @@ class ResponseLeg:
         self._edit = edit
         self._skim = edit.skim(route.version) if isinstance(edit, Edit) and edit.last else None
         if edit.section is not Section.TAIL:
-            self._hold(chunk, at, body)
+            self._begin_held(chunk, at, body)
         return body
 
     def _is_stalled(self, chunk: memoryview, at: int) -> bool:
@@ -237,36 +229,14 @@ class ResponseLeg:
         if self._waiting and self._waiting[0].answer is not None:
             self._flush(chunk, at)
             self._pieces.extend(self.answers())
-        self.stalled = bool(self._waiting) and self._asked() is None
+        self.stalled = bool(self._waiting) and self._waiting.asked() is None
         return self.stalled
-
-    def _asked(self) -> Waiting | None:
-        """Returns whose answer the broker gives next, None if it may not be taken before one that Kordon has promised.
-
-        The answer to a question of Kordon's own may: the client does not see it.
-        """
-        first = self._waiting[0] if self._waiting else None
-        if first is None or first.asks:
-            return first
-        behind = next((each for each in self._waiting if each.asks), None)
-        return behind if behind is not None and behind.told is not None else None
 
     def _wrong_size(self, size: int) -> BrokerProtocolError:
         if size < SMALLEST_RESPONSE:
             return BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, f"the broker sent a response of {size} bytes")
         detail = f"a response of {size} bytes; limits.frame_bytes allows {self._frame_bytes}"
         return BrokerProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
-
-    def _expected(self, correlation_id: int) -> Waiting:
-        """Returns the request whose turn it is."""
-        waiting = self._asked()
-        if waiting is None:
-            detail = f"the broker answered correlation id {correlation_id}, but nothing was asked"
-            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, detail)
-        if waiting.correlation_id != correlation_id:
-            detail = f"the broker answered correlation id {correlation_id} in place of {waiting.correlation_id}"
-            raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, detail)
-        return waiting
 
     def _header_end(self, route: Route, chunk: memoryview, at: int, end: int, size: int) -> int | None:
         """Finds where the body begins: behind the tagged fields of response header v1; None if that is not here yet."""
@@ -289,8 +259,10 @@ class ResponseLeg:
         if skim is not None:
             stop = skim.advance(chunk, at, stop)
         self._remaining -= stop - at
-        if self._holding:
-            self._hold(chunk, at, stop)
+        if self._held.is_held:
+            self._flush(chunk, at)
+            self._held.add(chunk[at:stop])
+            self._start = stop
         if skim is not None and skim.done:
             self._pass_border(chunk, stop)
         if not self._remaining:
@@ -300,36 +272,33 @@ class ResponseLeg:
     def _pass_border(self, chunk: memoryview, border: int) -> None:
         """The section's end (HEAD) or beginning (TAIL) is at `border`."""
         self._skim = None
-        if self._holding:
+        if self._held.is_held:
             self._send_changed(chunk)
         elif self._remaining < SMALLEST_ENDPOINTS:
             self._edit = None
         else:
-            self._hold(chunk, border, border)
+            self._begin_held(chunk, border, border)
 
-    def _hold(self, chunk: memoryview, at: int, stop: int) -> None:
-        """Keeps bytes of a section until it is whole."""
-        if len(self._held) + stop - at > _LARGEST_SECTION:
-            detail = f"more than {_LARGEST_SECTION} bytes of addresses in a response"
-            raise BrokerProtocolError(CloseCause.FRAME_TOO_LARGE, detail)
+    def _begin_held(self, chunk: memoryview, at: int, section_at: int) -> None:
+        """Keeps from `at` on what comes, until the section is whole that begins at `section_at`."""
         self._flush(chunk, at)
-        if not self._holding:
-            self._holding = True
-            self._head_bytes = 0 if self._edit is None or self._edit.section is Section.TAIL else stop - at
-        self._held += chunk[at:stop]
-        self._kept.memory_bytes += stop - at
-        self._start = stop
+        self._held.begin(chunk[at:section_at])
+        self._start = section_at
 
     def _send_changed(self, chunk: memoryview) -> None:
         """Changes the section that is whole now, and passes it on."""
         if self._edit is None or self._current is None:
             return
-        section = bytes(self._held[self._head_bytes :])
+        section = self._held.section()
         if len(section) > MOST_BYTES_AT_ONCE and self._edit.section is Section.WHOLE:
-            self._read_later(self._current, self._edit, section)
+            is_part = self._current.awaits is not BROKER
+            self.long_reads.add(self._current, self._edit, section)
+            if not is_part:  # it is promised to its client meanwhile, as if Kordon served it
+                self._current.awaits = Awaits.SERVICE
+                self._waiting.appendleft(self._current)
             self._end_section()
             return
-        if self._current.promised and isinstance(self._edit, Translated):
+        if self._current.awaits is not BROKER and isinstance(self._edit, Translated):
             value, nodes = self._edit.parse(self._current.route.version, section, self._advertised)
             self.nodes |= nodes
             if self._current.told is not None:
@@ -341,34 +310,16 @@ class ResponseLeg:
         fit = self._edit.section is Section.TAIL and self._frame_at < 0
         changed, nodes = self._edit.apply(self._current.route.version, section, self._advertised, fit=fit)
         self.nodes |= nodes
-        head: Buffer = self._held[: self._head_bytes]
-        frame, frame_at = (head, 0) if self._head_bytes else (chunk, self._frame_at)
+        head = self._held.head()
+        frame, frame_at = (head, 0) if head else (chunk, self._frame_at)
         if len(changed) != len(section):
             _SIZE.pack_into(frame, frame_at, _SIZE.unpack_from(frame, frame_at)[0] + len(changed) - len(section))
-        self._pieces += [head, changed] if self._head_bytes else [changed]
+        self._pieces += [head, changed] if head else [changed]
         self._end_section()
 
     def _end_section(self) -> None:
-        self._kept.memory_bytes -= len(self._held)
-        self._edit, self._holding, self._held, self._head_bytes = None, False, bytearray(), 0
-
-    def _read_later(self, waiting: Waiting, edit: Change, section: bytes) -> None:
-        """Has an answer read in turns; to its client it is promised meanwhile, as if Kordon served it."""
-        is_part = waiting.promised
-        change = edit.parse if is_part and isinstance(edit, Translated) else edit.apply
-
-        def read() -> tuple[Any, Nodes]:
-            try:
-                return change(waiting.route.version, section, self._advertised)
-            except WireError as error:
-                raise BrokerProtocolError(CloseCause.MALFORMED_RESPONSE, str(error)) from None
-
-        self.long.append(ReadInTurns(waiting, read, is_part))
-        self._long_bytes[waiting] = len(section)
-        self._kept.memory_bytes += len(section)
-        if not is_part:
-            waiting.promised, waiting.asks = True, False
-            self._waiting.appendleft(waiting)
+        self._edit = None
+        self._held.end()
 
     def _finish(self, chunk: memoryview) -> None:
         """The last byte of the response under way is here."""
@@ -376,16 +327,16 @@ class ResponseLeg:
             return
         if self._skim is not None:
             raise WireError(f"a {self._current.route.api.name} response ends in the middle of a field")
-        if self._holding:
+        if self._held.is_held:
             self._send_changed(chunk)
-        if self._current.kept_bytes and not self._current.promised:
-            self._kept.release(self._current)
-        if self._current.told is not None:
-            self._waiting.remove(self._current)
-        elif self._current.promised:
-            self._current.asks = False
-        else:
+        if self._current.awaits is BROKER:
+            if self._current.kept_bytes:
+                self._kept.release(self._current)
             self._tally.responses[self._current.route.index] += 1
             self.completed.append(self._started)
+        elif self._current.awaits is Awaits.QUESTION:
+            self._waiting.remove(self._current)
+        else:
+            self._current.awaits = Awaits.SERVICE
         self._current = None
         self._edit = None

@@ -14,17 +14,40 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    ApiVersionsResponseApiKey,
+    ApiVersionsResponseSupportedFeature,
+    DescribeClusterResponse,
+    FetchResponse,
+    FindCoordinatorResponse,
+    MetadataResponse,
+    ProduceResponse,
+)
 from kordon.codecs.dialect import ORDERED, VERSION, is_private
-from kordon.codecs.messages import response
+from kordon.codecs.messages import (
+    api_versions,
+    describe_cluster,
+    describe_quorum,
+    fetch,
+    find_coordinator,
+    metadata,
+    produce,
+    response,
+    share_acknowledge,
+    share_fetch,
+)
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
 from kordon.codecs.turns import rows_done
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.verdicts import Route
+
+_Answer = TypeVar("_Answer", bound=Row)
 
 Nodes = dict[int, tuple[str, int]]
 """Host and port of brokers as the cluster knows them, by node id."""
@@ -44,13 +67,24 @@ class Section(Enum):
     TAIL = "tail"
 
 
+TakeAnswer: TypeAlias = Callable[[Any], None]
+"""Takes a broker's answer, parsed; only whoever asked knows of what type it is."""
+
+
+class _Broker(Protocol):
+    """A row with the address of a broker."""
+
+    host: str
+    port: int
+
+
 @dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Generic[_Answer]):
     """How the responses of one api key are changed."""
 
-    message: Message
+    message: Message[_Answer]
     section: Section
-    change: Callable[[Any, Advertised], Nodes]
+    change: Callable[[_Answer, Advertised], Nodes]
     """Changes the parsed section in place; returns the brokers it named, as the cluster knows them."""
     since: int = 0
     """First version that carries addresses."""
@@ -65,12 +99,6 @@ class Edit:
 
     def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
         """Changes the section of a response.
-
-        Args:
-            version: Of the response.
-            section: All bytes of it.
-            advertised: The proxy's addresses.
-            fit: Keep the length (TAIL only).
 
         Returns:
             The section as it goes to the client, and the brokers it names.
@@ -128,10 +156,9 @@ class Offer:
 
 
 class Translated:
-    """An answer that is changed as a whole because its request was: addresses as ever, then what `back` does.
+    """An answer that is changed as a whole because its request was: its addresses first, then what `back` does.
 
     Args:
-        route: Of the request.
         edit: What is changed in such answers anyway.
         back: Changes the parsed answer in place.
         only_with: If given, what an answer holds if `back` has something to change; others are not read for it.
@@ -139,15 +166,13 @@ class Translated:
 
     section = Section.WHOLE
 
-    def __init__(
-        self, route: Route, edit: Change | None, back: Callable[[Any], None], only_with: tuple[bytes, ...] = ()
-    ) -> None:
+    def __init__(self, route: Route, edit: Change | None, back: TakeAnswer, only_with: tuple[bytes, ...] = ()) -> None:
         self._message = response(route.api.key)
         self._edit = edit
         self._back = back
         self._only_with = only_with
 
-    def parse(self, version: int, body: bytes, advertised: Advertised) -> tuple[Any, Nodes]:
+    def parse(self, version: int, body: bytes, advertised: Advertised) -> tuple[Row, Nodes]:
         """Returns the answer with the proxy's addresses, and the brokers it names.
 
         Raises:
@@ -166,16 +191,17 @@ class Translated:
         return self._message.build_last(version, value), nodes
 
 
-Change: TypeAlias = Edit | Offer | Translated
+Change: TypeAlias = Edit[Any] | Offer | Translated
 """What is changed in one response."""
 
 
-def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[bytes]:
+def _fitting(build: Callable[[Row], bytes], value: Row, room: int) -> Iterator[bytes]:
     """Yields a tail in forms that may take exactly `room` bytes, the most telling first.
 
     Padded it is; or racks are left out, and at last the endpoints: a client without them asks for Metadata, as
     before KIP-951.
     """
+    tagged = value.get("_tagged", dict[int, bytes]())
     for shorten in (_keep, _drop_racks, _drop_endpoints):
         shorten(value)
         bare = len(build(value))
@@ -184,73 +210,72 @@ def _fitting(build: Callable[[Any], bytes], value: Any, room: int) -> Iterator[b
         for tag in _PADDING_TAGS:
             for overhead in (2, 3, 4, 5):
                 if room - bare - overhead >= 0:
-                    value._tagged[tag] = bytes(room - bare - overhead)
+                    tagged[tag] = bytes(room - bare - overhead)
                     yield build(value)
-                    del value._tagged[tag]
+                    del tagged[tag]
 
 
-def _keep(value: Any) -> None:
+def _keep(value: object) -> None:
     """Nothing is left out yet."""
 
 
-def _drop_endpoints(value: Any) -> None:
-    value.node_endpoints = []
+def _drop_endpoints(value: Row) -> None:
+    value["node_endpoints"] = []
 
 
-def _drop_racks(value: Any) -> None:
-    for endpoint in value.node_endpoints:
-        endpoint.rack = None
+def _drop_racks(value: Row) -> None:
+    for endpoint in value.get("node_endpoints", list[Row]()):
+        endpoint["rack"] = None
 
 
-def _move(broker: Any, advertised: Advertised, nodes: Nodes) -> None:
+def _move(node_id: int, broker: _Broker, advertised: Advertised, nodes: Nodes) -> None:
     """Gives one broker the proxy's address; those without one (errors: node id -1, port -1) stay as they are."""
-    if broker.node_id >= 0 and broker.port > 0:
-        nodes[broker.node_id] = (broker.host, broker.port)
-        broker.host, broker.port = advertised.of(broker.node_id)
+    if node_id >= 0 and broker.port > 0:
+        nodes[node_id] = (broker.host, broker.port)
+        broker.host, broker.port = advertised.of(node_id)
 
 
-def _brokers(value: Any, advertised: Advertised) -> Nodes:
+def _brokers(value: MetadataResponse, advertised: Advertised) -> Nodes:
     nodes: Nodes = {}
     for broker in value.brokers:
-        _move(broker, advertised, nodes)
+        _move(broker.node_id, broker, advertised, nodes)
     return nodes
 
 
-def _cluster(value: Any, advertised: Advertised) -> Nodes:
+def _cluster(value: DescribeClusterResponse, advertised: Advertised) -> Nodes:
     nodes: Nodes = {}
     for broker in value.brokers:
-        broker.node_id = broker.broker_id
-        _move(broker, advertised, nodes)
+        _move(broker.broker_id, broker, advertised, nodes)
     return nodes
 
 
-def _coordinators(value: Any, advertised: Advertised) -> Nodes:
+def _coordinators(value: FindCoordinatorResponse, advertised: Advertised) -> Nodes:
     nodes: Nodes = {}
     for coordinator in value.get("coordinators", [value]):  # of no group at all where a client names none
         rows_done(1)
-        _move(coordinator, advertised, nodes)
+        _move(coordinator.node_id, coordinator, advertised, nodes)
     return nodes
 
 
-def _endpoints(value: Any, advertised: Advertised) -> Nodes:
+def _endpoints(value: ProduceResponse | FetchResponse, advertised: Advertised) -> Nodes:
     nodes: Nodes = {}
     for endpoint in value.node_endpoints or ():
-        _move(endpoint, advertised, nodes)
+        _move(endpoint.node_id, endpoint, advertised, nodes)
     return nodes
 
 
-def _leave_out_controllers(value: Any, _: Advertised) -> Nodes:
+def _leave_out_controllers(value: Row, _: Advertised) -> Nodes:
     """Leaves voters without the addresses of their controllers (KIP-853), which no client reaches through a proxy."""
-    value.nodes = []
+    value["nodes"] = []
     return {}
 
 
 _PRIVATE_KEYS: Final = [
-    {"api_key": api.key, "min_version": api.versions[0], "max_version": api.versions[-1]}
+    ApiVersionsResponseApiKey(api_key=api.key, min_version=api.versions[0], max_version=api.versions[-1])
     for api in verdicts.APIS
     if is_private(api.key)
 ]
-_ORDERED: Final = {"name": ORDERED, "min_version": VERSION, "max_version": VERSION}
+_ORDERED: Final = ApiVersionsResponseSupportedFeature(name=ORDERED, min_version=VERSION, max_version=VERSION)
 
 
 @lru_cache(maxsize=64)
@@ -258,9 +283,8 @@ def _clamped(version: int, body: bytes, *, ordered: bool, private: bool) -> byte
     """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same."""
     if int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
         return body  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
-    message = response(apis.API_VERSIONS)
-    value = message.parse(version, body)
-    kept = []
+    value = api_versions.RESPONSE.parse(version, body)
+    kept: list[ApiVersionsResponseApiKey] = []
     for row in value.api_keys:
         api = verdicts.API_BY_KEY.get(row.api_key)
         if api is None or not api.versions or is_private(api.key):
@@ -271,30 +295,27 @@ def _clamped(version: int, body: bytes, *, ordered: bool, private: bool) -> byte
             kept.append(row)
     if private:
         kept += _PRIVATE_KEYS
-    value.update({"api_keys": kept})
-    features = [row for row in value.get("supported_features", ()) if row.name != ORDERED]
-    value["supported_features"] = [*features, _ORDERED] if ordered else features
-    return message.build(version, value)
+    value.api_keys = kept
+    features = value.get("supported_features", list[ApiVersionsResponseSupportedFeature]())
+    others = [row for row in features if row.name != ORDERED]
+    value.supported_features = [*others, _ORDERED] if ordered else others
+    return api_versions.RESPONSE.build(version, value)
 
 
-_EDITS: Final = tuple(
-    Edit(response(key), section, change, since, last, until)
-    for key, section, change, since, last, until in (
-        (apis.PRODUCE, Section.TAIL, _endpoints, 10, "responses", ""),
-        (apis.FETCH, Section.TAIL, _endpoints, 16, "responses", ""),
-        (apis.METADATA, Section.HEAD, _brokers, 0, "brokers", "cluster_id"),
-        (apis.FIND_COORDINATOR, Section.WHOLE, _coordinators, 0, "", ""),
-        (apis.DESCRIBE_QUORUM, Section.WHOLE, _leave_out_controllers, 2, "", ""),
-        (apis.DESCRIBE_CLUSTER, Section.WHOLE, _cluster, 0, "", ""),
-        (apis.SHARE_FETCH, Section.TAIL, _endpoints, 0, "responses", ""),
-        (apis.SHARE_ACKNOWLEDGE, Section.TAIL, _endpoints, 0, "responses", ""),
-    )
+_EDITS: Final[tuple[Edit[Any], ...]] = (
+    Edit(produce.RESPONSE, Section.TAIL, _endpoints, 10, "responses"),
+    Edit(fetch.RESPONSE, Section.TAIL, _endpoints, 16, "responses"),
+    Edit(metadata.RESPONSE, Section.HEAD, _brokers, 0, "brokers", "cluster_id"),
+    Edit(find_coordinator.RESPONSE, Section.WHOLE, _coordinators),
+    Edit(describe_quorum.RESPONSE, Section.WHOLE, _leave_out_controllers, 2),
+    Edit(describe_cluster.RESPONSE, Section.WHOLE, _cluster),
+    Edit(share_fetch.RESPONSE, Section.TAIL, _endpoints, 0, "responses"),
+    Edit(share_acknowledge.RESPONSE, Section.TAIL, _endpoints, 0, "responses"),
 )
-EDITS: Final[dict[tuple[int, int], Edit | Offer]] = {
+EDITS: Final[dict[tuple[int, int], Edit[Any] | Offer]] = {
     (edit.message.api_key, route.version): edit
     for edit in _EDITS
     for route in verdicts.ROUTES
     if route.api.key == edit.message.api_key and route.version >= edit.since
 } | {(apis.API_VERSIONS, version): Offer() for version in verdicts.API_BY_KEY[apis.API_VERSIONS].versions}
-
 """By api key and version of the request; without an entry its response streams through."""

@@ -32,7 +32,7 @@ PASS, REWRITE, ANSWER, REFUSE = Verdict.PASS, Verdict.REWRITE, Verdict.ANSWER, V
 
 
 @dataclass(frozen=True, slots=True)
-class Api:
+class VersionedApi:
     """One row: an api key and the versions of it that Kordon lets through."""
 
     key: int
@@ -40,29 +40,36 @@ class Api:
     versions: range
     """Advertised and forwarded versions; empty for what is refused."""
     verdict: Verdict
+    brings_records: bool = False
+    """Whether its requests contain records: they may be larger than others, and may want no answer."""
+    polls: bool = False
+    """Whether its requests wait at the broker for records of partitions, and continue a Fetch session."""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
     """The row that a request's (api key, version) leads to, with its place in the tallies."""
 
-    api: Api
+    api: VersionedApi
     version: int
     verdict: Verdict
     index: int
     """Where `Tally.requests` and `Tally.responses` count it."""
 
 
-def _row(key: int, name: str, versions: str, verdict: Verdict) -> Api:
+def _row(
+    key: int, name: str, versions: str, verdict: Verdict, *, brings_records: bool = False, polls: bool = False
+) -> VersionedApi:
     """Reads a row; versions are in the notation of Kafka's message schemas."""
     first, _, last = versions.partition("-")
-    return Api(key, name, range(0) if versions == "none" else range(int(first), int(last or first) + 1), verdict)
+    numbers = range(0) if versions == "none" else range(int(first), int(last or first) + 1)
+    return VersionedApi(key, name, numbers, verdict, brings_records, polls)
 
 
 # fmt: off
-APIS: Final[tuple[Api, ...]] = (
-    _row(0, "Produce", "0-13", REWRITE),
-    _row(1, "Fetch", "0-18", REWRITE),
+APIS: Final[tuple[VersionedApi, ...]] = (
+    _row(0, "Produce", "0-13", REWRITE, brings_records=True),
+    _row(1, "Fetch", "0-18", REWRITE, polls=True),
     _row(2, "ListOffsets", "0-11", PASS),
     _row(3, "Metadata", "0-13", REWRITE),
     _row(4, "LeaderAndIsr", "none", REFUSE),

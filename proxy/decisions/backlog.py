@@ -1,7 +1,7 @@
-"""What is decided and not written yet: numbered, and never more than so many bytes.
+"""The decisions that are not written yet: numbered, and bounded in bytes.
 
-What does not fit is dropped. Its numbers are not used again, and one GAP that names them goes in front of the next
-decision that fits, so nothing is missing silently.
+A decision that does not fit is dropped, and its number is not used again. One GAP before the next decision that fits
+names the dropped numbers, so no loss is silent.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from kordon.codecs.decision import Decision, Entry, Kind
 log = structlog.get_logger(__name__)
 
 _RECORD_BYTES: Final = 100
-"""Of memory beside the bytes of a record that waits."""
+"""The memory that a waiting record takes beside its bytes."""
 _LATER_BYTES: Final = 700
-"""What a run takes until it is written down, and then, about."""
+"""The memory that a run takes until it is written, about."""
 _FULL: Final = "the queue is full"
 _UNWRITABLE: Final = "it cannot be written"
 _GAP_BYTES: Final = 1 << 16
-"""More than gaps can take: they fit always."""
+"""More than all gaps can take, so a gap always fits."""
 _LINE_SECONDS: Final = 10.0
 
 
@@ -35,7 +35,7 @@ class _Waiting(NamedTuple):
     at_ms: int
     number: int
     size: int
-    """As it counts; of what is not written down yet a guess."""
+    """The bytes that it counts for; an estimate while it is not written down."""
 
 
 class _Later(NamedTuple):
@@ -49,31 +49,36 @@ class Backlog:
     """The decisions of one worker, from when they are taken until they are written.
 
     Args:
-        host: Where the proxy runs.
-        worker: The incarnation of the worker.
-        most_bytes: That wait at a time.
+        most_bytes: The most bytes that may wait.
         now_ms: The time of day, in milliseconds since 1970.
+        on_first: Called when there is something to write and there was nothing.
 
     Attributes:
-        counts: Decisions by kind, those that were dropped included.
-        dropped: How many were.
-        bytes: That wait.
+        counts: All decisions by kind, dropped ones too.
+        dropped: The number of dropped decisions.
+        bytes: The bytes that wait.
     """
 
-    def __init__(self, host: str, worker: str, most_bytes: int, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        host: str,
+        worker: str,
+        most_bytes: int,
+        now_ms: Callable[[], int],
+        on_first: Callable[[], None] = lambda: None,
+    ) -> None:
         self.host = host
         self.worker = worker
         self.counts: Counter[Kind] = Counter()
         self.dropped = 0
         self.bytes = 0
-        self.on_first: Callable[[], None] = _nothing
-        """Called when there is something to write and there was nothing."""
         self._most_bytes = most_bytes
         self._now_ms = now_ms
+        self._on_first = on_first
         self._number = 0
         self._waiting: deque[_Waiting] = deque()
         self._gap: tuple[int, str] | None = None
-        """The first number that was dropped since the last one that fitted, and why."""
+        """The first number that was dropped since the last decision that fitted, and the reason."""
         self._said = -_LINE_SECONDS
 
     def __len__(self) -> int:
@@ -81,7 +86,7 @@ class Backlog:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest was taken that waits; None: there is none."""
+        """The time of the oldest decision that waits, in milliseconds since 1970; None: none waits."""
         return self._waiting[0].at_ms if self._waiting else None
 
     def add(self, decision: Decision, began_ms: int | None = None) -> None:
@@ -96,9 +101,8 @@ class Backlog:
         """Numbers a decision that is made when its turn comes to be written.
 
         Args:
-            kind: What it will be.
-            make: Makes it; small, of numbers and names.
-            began_ms: When its first verdict was taken.
+            make: Makes the decision; it is small, of numbers and names.
+            began_ms: The time of its first verdict, in milliseconds since 1970.
         """
         self.counts[kind] += 1
         self.mend()
@@ -108,7 +112,7 @@ class Backlog:
             self._put(_Later(make, began_ms), self._now_ms(), _LATER_BYTES)
 
     def mend(self) -> None:
-        """Notes what has been dropped, as soon as there is room for it."""
+        """Notes dropped decisions as a gap, as soon as there is room."""
         if self._gap is None or self.bytes + _RECORD_BYTES > self._most_bytes:
             return
         first, reason = self._gap
@@ -116,11 +120,11 @@ class Backlog:
         self._note_gap(first, self._number - 1, reason)
 
     def next(self, most: int, most_bytes: int) -> list[bytes]:
-        """Returns the oldest that wait; they go on waiting until `written` says how many were.
+        """Returns the oldest records that wait. They wait until `written` takes them.
 
         Args:
-            most: How many at most.
-            most_bytes: How much at most, but always one.
+            most: The most records.
+            most_bytes: The most bytes; one record is always returned.
         """
         taken: list[bytes] = []
         size = 0
@@ -133,20 +137,20 @@ class Backlog:
         return taken
 
     def written(self, values: Sequence[bytes]) -> None:
-        """Lets go of what `next` returned."""
+        """Drops the records that `next` has returned."""
         for _ in values:
             self.bytes -= self._waiting.popleft().size
         self.mend()
 
     def refuse_oldest(self, reason: str) -> None:
-        """Makes a gap of the oldest, which nobody will ever take; `written` lets go of it."""
+        """Turns the oldest record into a gap because the sink never takes it; `written` drops it."""
         number = self._waiting[0].number
         self.dropped += 1
         log.error("decision_refused", number=number, reason=reason)
         self._note_gap(number, number, reason)
 
     def abandon(self, reason: str) -> int:
-        """Gives up all that waits; returns how many."""
+        """Gives up all records that wait, and returns their number."""
         left = len(self._waiting)
         self._waiting.clear()
         self.bytes = 0
@@ -161,7 +165,7 @@ class Backlog:
         self._keep(gap, None, self._most_bytes + _GAP_BYTES)
 
     def _keep(self, decision: Decision, began_ms: int | None, most_bytes: int) -> str | None:
-        """Puts a decision behind the others, or returns why not."""
+        """Puts a decision after the others, or returns the reason against it."""
         at_ms = self._now_ms()
         value = self._dump(decision, at_ms, self._number, began_ms)
         if value is None:
@@ -176,10 +180,10 @@ class Backlog:
         self._number += 1
         self.bytes += size
         if len(self._waiting) == 1:
-            self.on_first()
+            self._on_first()
 
     def _written_down(self, place: int) -> bytes:
-        """Returns what waits at a place, as it is written; what cannot be is a gap under its own number."""
+        """Returns the record at a place. What JSON cannot hold becomes a gap under its own number."""
         value, at_ms, number, size = self._waiting[place]
         if isinstance(value, bytes):
             return value
@@ -211,7 +215,3 @@ class Backlog:
             self._said = now
             cure = "see why they cannot be written (decisions_unwritten), or raise decisions.queue_bytes"
             log.warning("decisions_dropped", kind=kind.value, dropped=self.dropped, reason=reason, cure=cure)
-
-
-def _nothing() -> None:
-    pass

@@ -1,11 +1,11 @@
-"""The journal of one worker: decisions come in, records go to the backlog, and traffic never waits for it.
+"""The journal of one worker: decisions come in, records go to the backlog, and traffic never waits for either.
 
-`note` takes one decision. `admitted`, `delivered` and `refused` are called for each batch, answer or refusal, and merge
-them into runs (`runs.py`). A run ends when something does not go on with it, some time after it is `run_ms` old, when
-its connection ends, and in front of a decision that changes the rules for its topic, so that what was admitted under a
+`note` takes one decision. `admitted`, `delivered` and `refused` take one batch, answer or error each, and merge it into
+a run (`runs.py`). A run ends when the next event does not go on with it, when it is older than `run_ms`, and when its
+connection ends. It also ends before a decision that changes the rules for its topic. So what was admitted under a
 layout stands before the worker's acknowledgement of the next fence.
 
-`NoJournal` has the same methods and does nothing, so that no caller need ask whether decisions are recorded.
+`NoJournal` has the same methods and does nothing.
 """
 
 from __future__ import annotations
@@ -13,14 +13,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from time import time
-from typing import Any, Final
+from typing import Final
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.events import NO_GROUP, NOTHING, Given, OwnError, ReadingMember
 from kordon.proxy.decisions.runs import Client, ReadRun, RefusalRun, Run, WriteRun
+from kordon.proxy.ordering.write_sequencer import Write
+from kordon.proxy.topics.managed_topics import ManagedTopic
 
 MOST_RUNS: Final = 100_000
-"""Open at a time, some 300 bytes each; beyond, the oldest ends."""
+"""The most open runs, of some 300 bytes each; beyond that the oldest ends."""
 _RULES_CHANGE: Final = frozenset({Kind.ACKNOWLEDGE, Kind.ADOPT, Kind.FORGET})
 
 
@@ -28,13 +31,13 @@ class Journal:
     """Takes in what a worker decides.
 
     Args:
-        backlog: Where records wait to be written.
-        run_ms: How long a run lasts at least, if nothing else ends it.
+        backlog: Keeps records until they are written.
+        run_ms: The least time for which a run lasts if nothing else ends it.
         now_ms: The time of day, in milliseconds since 1970.
     """
 
     is_on = True
-    """Whether anything is recorded; for whoever would collect evidence only for that."""
+    """Whether decisions are recorded. Ask it before you collect evidence only for them."""
 
     def __init__(self, backlog: Backlog, run_ms: int, now_ms: Callable[[], int] | None = None) -> None:
         self.backlog = backlog
@@ -49,21 +52,16 @@ class Journal:
         return Client(next(self._numbers), None, principal)
 
     def named(self, client: Client, client_id: str | None, principal: str | None = None) -> None:
-        """Notes how a connection calls itself, and as whom it is logged in, if either has changed."""
+        """Notes a connection's client id and user, if either has changed."""
         if client.client_id != client_id or client.principal != principal:
             self._end_of(client, at_once=True)
             client.client_id, client.principal = client_id, principal
 
     def closed(self, client: Client, reason: str) -> None:
-        """Ends the runs of a connection; that it ended is a record if there are others of it.
-
-        Args:
-            client: The connection.
-            reason: The cause, as in metrics and the log.
-        """
+        """Ends the runs of a connection. Its end is a record if others name it; the reason is the metrics' cause."""
         self._end_of(client)
         if client.recorded:
-            self.note(client.decision(Kind.CLOSE, reason=reason))
+            self.note(Decision(kind=Kind.CLOSE, **client.fields(), reason=reason))
         client.reads.clear()
 
     def note(self, decision: Decision) -> None:
@@ -72,222 +70,66 @@ class Journal:
             self._end_all(decision.topic)
         self.backlog.add(decision)
 
-    def admitted(
-        self,
-        client: Client,
-        *,
-        topic: str,
-        stream: int,
-        partition: int,
-        move: int,
-        layout_epoch: int,
-        layouts_offset: int,
-        producer_id: int,
-        producer_epoch: int,
-        base_sequence: int,
-        records: int,
-        base_offset: int,
-        size: int,
-        count: int | None = None,
-        sent_epoch: int | None = None,
-    ) -> None:
-        """Notes that a batch is written and acknowledged; called for each one.
+    def admitted(self, client: Client, topic: ManagedTopic, stream: int, write: Write, base_offset: int) -> None:
+        """Notes that a batch is written and acknowledged; called for each batch.
 
-        Args:
-            client: Who wrote it.
-            topic: Its topic.
-            stream: A virtual partition, or ~q.
-            partition: The physical one.
-            move: Of the stay in which it lies.
-            layout_epoch: Under which it was acknowledged.
-            layouts_offset: Of the newest record of layouts on which that rests.
-            producer_id: As the client knows it; -1 without idempotence.
-            producer_epoch: Likewise.
-            base_sequence: Likewise.
-            records: How many.
-            base_offset: In the physical partition.
-            size: In bytes.
-            count: By which its client chose the physical partition (undeleted_partition_count), if it says so.
-            sent_epoch: The layout epoch in force when that count was judged.
+        The stream is a virtual partition or ~q, the offset that of the physical partition.
         """
-        run = client.writes.get((topic, stream, producer_id))
-        if (
-            run is not None
-            and run.next_sequence == base_sequence
-            and run.last_offset < base_offset
-            and run.partition == partition
-            and run.move == move
-            and run.layout_epoch == layout_epoch
-            and run.layouts_offset == layouts_offset
-            and run.producer_epoch == producer_epoch
-            and run.count == count
-            and run.sent_epoch == sent_epoch
-        ):
-            run.last_offset = base_offset + records - 1
-            if base_sequence >= 0:
-                run.next_sequence = base_sequence + records
-            run.batches += 1
-            run.records += records
-            run.size += size
-            return
+        key = (topic.name, stream, write.producer_id)
+        run = client.writes.get(key)
         if run is not None:
+            if run.merge(topic, write, base_offset):
+                return
             self._end(run)
-        run = client.writes[topic, stream, producer_id] = WriteRun(
-            client,
-            topic,
-            stream,
-            partition,
-            move,
-            layout_epoch,
-            layouts_offset,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            base_sequence + records if base_sequence >= 0 else -1,
-            base_offset,
-            base_offset + records - 1,
-            1,
-            records,
-            size,
-            self._now_ms(),
-            count,
-            sent_epoch,
+        client.writes[key] = run = WriteRun(
+            client, topic, stream, write, base_offset=base_offset, began_ms=self._now_ms()
         )
         self._begin(run)
 
     def delivered(
         self,
         client: Client,
-        *,
-        topic: str,
+        topic: ManagedTopic,
         stream: int,
-        partition: int,
-        move: int,
-        layout_epoch: int,
-        layouts_offset: int,
-        asked: int,
-        told: int,
-        first_offset: int,
-        last_offset: int,
-        records: int,
-        size: int,
-        group_id: str | None = None,
-        member_id: str | None = None,
-        evidence: Mapping[str, Any] | None = None,
+        given: Given,
+        *,
+        group: ReadingMember = NO_GROUP,
+        evidence: Mapping[str, object] = NOTHING,
     ) -> None:
         """Notes what an answer gives of one stay of a stream; called for each partition of each answer.
 
-        That the reader asked for something else than what goes on with what it had is noted by this, too (REWIND).
-
-        Args:
-            client: Who is given it.
-            topic: Its topic.
-            stream: A virtual partition, or ~q.
-            partition: The physical one.
-            move: Of the stay.
-            layout_epoch: Under which it is given.
-            layouts_offset: Of the newest record of layouts on which that rests.
-            asked: For which offset the client asked, as it counts: of the stream. In the second and later stays of
-                one answer, what was `told` of the one before.
-            told: At which it stands behind this, as it counts.
-            first_offset: In the physical partition, from where on it has all of the stream by this answer.
-            last_offset: In the physical partition, up to where, inclusive.
-            records: How many of the stream lie there.
-            size: In bytes.
-            group_id: For whom it is read, where that is known.
-            member_id: Likewise.
-            evidence: Why it may be given; begins a record of its own.
+        A reader that asks for another offset than the next one is on record by this, too (REWIND). Evidence says why
+        the client may have what it is given, and begins a record of its own.
         """
-        run = client.reads.get((topic, stream))
-        if (
-            run is not None
-            and run.told == asked
-            and run.last_offset + 1 == first_offset
-            and run.is_open
-            and run.partition == partition
-            and run.move == move
-            and run.layout_epoch == layout_epoch
-            and run.layouts_offset == layouts_offset
-            and run.group_id == group_id
-            and run.member_id == member_id
-            and evidence is None
-        ):
-            run.told = told
-            run.last_offset = last_offset
-            run.answers += 1
-            run.records += records
-            run.size += size
+        before = client.reads.get((topic.name, stream))
+        if before is not None and before.merge(topic, given, group, evidence):
             return
-        before = run
-        run = client.reads[topic, stream] = ReadRun(
-            client,
-            topic,
-            stream,
-            partition,
-            move,
-            layout_epoch,
-            layouts_offset,
-            told,
-            first_offset,
-            last_offset,
-            1,
-            records,
-            size,
-            self._now_ms(),
-            group_id,
-            member_id,
-            evidence,
-        )
+        run = ReadRun(client, topic, stream, given, group=group, evidence=evidence, began_ms=self._now_ms())
+        client.reads[topic.name, stream] = run
         if before is not None:
             if before.is_open:
                 self._end(before)
-            if before.told != asked:
-                self.note(before.rewind(asked, run))
+            if before.told != given.asked:
+                self.note(before.rewind(run))
         self._begin(run)
 
-    def refused(
-        self,
-        client: Client,
-        *,
-        api_key: int,
-        reason: str,
-        topic: str | None = None,
-        stream: int | None = None,
-        rule: str | None = None,
-        layout_epoch: int | None = None,
-        layouts_offset: int | None = None,
-        evidence: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Notes an error of Kordon's own; the same again and again is one record.
-
-        Args:
-            client: Who is answered so.
-            api_key: Of the request.
-            reason: The error's name.
-            topic: Of the part that is refused; None: all of it.
-            stream: Likewise.
-            rule: Which one says so.
-            layout_epoch: Under which it was decided.
-            layouts_offset: Of the newest record of layouts on which that rests.
-            evidence: What it was taken from; of a run, that of the first time is kept.
-        """
-        run = client.refusals.get((api_key, topic, stream, reason))
-        if run is not None and run.layout_epoch == layout_epoch and run.rule == rule:
-            run.times += 1
-            return
+    def refused(self, client: Client, error: OwnError) -> None:
+        """Notes an error of Kordon's own; the same error again and again is one record."""
+        key = (error.api_key, error.topic, error.stream, error.reason)
+        run = client.refusals.get(key)
         if run is not None:
+            if run.merge(error):
+                return
             self._end(run)
-        run = RefusalRun(client, api_key, topic, stream, reason, rule, layout_epoch, layouts_offset, self._now_ms())
-        run.evidence = evidence or {}
-        client.refusals[api_key, topic, stream, reason] = run
+        client.refusals[key] = run = RefusalRun(client, error, self._now_ms())
         self._begin(run)
 
     def end_old_runs(self, most: int) -> None:
-        """Ends runs that have lasted long enough, the oldest first; to be called now and then.
+        """Ends runs that have lasted long enough, the oldest first. Call it a few times a second.
 
         Args:
-            most: How many at most. A record costs as much as fifty batches that go on with a run: where very many
-                are under way, they last longer rather than take the time of traffic.
+            most: The most runs to end. A record costs as much as fifty merged batches, so with very many runs each
+                lasts longer, and traffic keeps its time.
         """
         until = self._now_ms() - self._run_ms
         oldest = list(itertools.islice(self._open, most))
@@ -295,7 +137,7 @@ class Journal:
             self._end(run)
 
     def end_runs(self) -> None:
-        """Ends all runs: nothing comes any more."""
+        """Ends all runs, because no event follows."""
         self._end_all(None)
 
     def _begin(self, run: Run) -> None:
@@ -305,7 +147,7 @@ class Journal:
             self._end(next(iter(self._open)))
 
     def _end(self, run: Run, *, at_once: bool = False) -> None:
-        """Ends a run; it is written down later, as a fence may wait for the ends of thousands."""
+        """Ends a run. It is written down later, because a fence may wait for the ends of thousands."""
         del self._open[run]
         run.end()
         if at_once or not run.is_plain:
@@ -314,21 +156,21 @@ class Journal:
             self.backlog.add_later(run.kind, run.decision, run.began_ms)
 
     def _end_of(self, client: Client, *, at_once: bool = False) -> None:
-        """Ends all that is open of a connection."""
+        """Ends all open runs of a connection."""
         reads = [run for run in client.reads.values() if run.is_open]
         ending: list[Run] = [*client.writes.values(), *reads, *client.refusals.values()]
         for run in ending:
             self._end(run, at_once=at_once)
 
     def _end_all(self, topic: str | None) -> None:
-        """Ends all that is open of a topic; None: of all."""
+        """Ends all open runs of a topic; None: of all topics."""
         ending: list[Run] = [run for run in self._open if topic is None or run.topic == topic]
         for run in ending:
             self._end(run)
 
 
 class NoJournal(Journal):
-    """Records nothing: what would be noted costs a call, and whoever is called for each batch asks `is_on` before."""
+    """Records nothing. Who is called for each batch asks `is_on` first, and saves the call."""
 
     is_on = False
 
@@ -344,16 +186,29 @@ class NoJournal(Journal):
     def note(self, decision: Decision) -> None:
         """Does nothing."""
 
-    def admitted(self, *_: Any, **__: Any) -> None:
+    def admitted(self, client: Client, topic: ManagedTopic, stream: int, write: Write, base_offset: int) -> None:
         """Does nothing."""
 
-    def delivered(self, *_: Any, **__: Any) -> None:
+    def delivered(
+        self,
+        client: Client,
+        topic: ManagedTopic,
+        stream: int,
+        given: Given,
+        *,
+        group: ReadingMember = NO_GROUP,
+        evidence: Mapping[str, object] = NOTHING,
+    ) -> None:
         """Does nothing."""
 
-    def refused(self, *_: Any, **__: Any) -> None:
+    def refused(self, client: Client, error: OwnError) -> None:
         """Does nothing."""
 
 
 def wall_clock_ms() -> int:
     """Returns the time of day, in milliseconds since 1970."""
     return int(time() * 1000)
+
+
+NO_JOURNAL: Final = NoJournal()
+"""The journal of whoever is given none."""

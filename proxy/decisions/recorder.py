@@ -1,4 +1,4 @@
-"""One worker's decision log in operation: runs are ended, records written, and all of it at the end.
+"""Writes one worker's decision log: ends old runs, writes records, and writes all that is left at the end.
 
 Only this part waits for a disk or a broker. While they fail, decisions wait in the backlog, and traffic does not.
 """
@@ -19,7 +19,7 @@ from kordon.proxy.decisions.journal import Journal, wall_clock_ms
 from kordon.proxy.decisions.sinks import RecordTooLarge, Sink, SinkFailed
 from kordon.proxy.decisions.to_files import Files
 from kordon.proxy.decisions.to_topic import TopicSink
-from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.runtime.metrics import DecisionNumbers
 from kordon.proxy.runtime.tasks import Tasks
@@ -27,14 +27,14 @@ from kordon.proxy.runtime.tasks import Tasks
 log = structlog.get_logger(__name__)
 
 FLUSH_SECONDS: Final = 5.0
-"""How long a stop waits for what is not written."""
+"""The time for which a stop waits for unwritten records."""
 _LINGER_SECONDS: Final = 0.1
-"""Decisions that come within it are one batch."""
+"""Decisions within that time are one batch."""
 _BATCH_RECORDS: Final = 200
-"""Making a batch holds up the event loop: some 20 us a record."""
+"""A batch holds up the event loop for some 20 us a record."""
 _BATCH_BYTES: Final = 256 * 1024
 _ORDINARY_BYTES: Final = 64 * 1024
-"""A sink that refuses a record of this size is not as it should be."""
+"""A sink that refuses a smaller record is misconfigured."""
 SWEEP_SECONDS: Final = 0.25
 RUNS_PER_SWEEP: Final = 250
 """A thousand records a second take some 25 ms of the event loop. So the most that can be open (MOST_RUNS) have ended
@@ -47,11 +47,6 @@ _LINE_SECONDS: Final = 10.0
 class Recorder:
     """Writes what a journal takes in.
 
-    Args:
-        worker: The worker's incarnation.
-        sink: Where to; closed with it.
-        config: `run_ms` and `queue_bytes` are used.
-
     Attributes:
         journal: Takes decisions in.
         written: Records that are safe.
@@ -59,7 +54,7 @@ class Recorder:
     """
 
     def __init__(self, worker: str, sink: Sink, config: Decisions) -> None:
-        self.backlog = Backlog(socket.gethostname(), worker, config.queue_bytes, wall_clock_ms)
+        self.backlog = Backlog(socket.gethostname(), worker, config.queue_bytes, wall_clock_ms, self._want)
         self.journal = Journal(self.backlog, config.run_ms)
         self.written = 0
         self.failures = 0
@@ -72,16 +67,15 @@ class Recorder:
         self._idle.set()
         self._closing = asyncio.Event()
         self._said = -_LINE_SECONDS
-        self.backlog.on_first = self._want
 
     @property
     def lag_seconds(self) -> float:
-        """How long the oldest decision has waited that is not written; with none, the one that was written last."""
+        """The age of the oldest unwritten decision; without one, the age at which the last one was written."""
         oldest = self.backlog.oldest_ms
         return self._delay_seconds if oldest is None else max(0.0, (wall_clock_ms() - oldest) / 1000)
 
     def numbers(self) -> DecisionNumbers:
-        """Returns what is counted, for metrics."""
+        """Returns the counts for metrics."""
         backlog = self.backlog
         taken = {kind.value: count for kind, count in backlog.counts.items()}
         return DecisionNumbers(taken, backlog.dropped, self.written, backlog.bytes, self.lag_seconds)
@@ -92,7 +86,7 @@ class Recorder:
         self._tasks.keep(self._write_on, name="write decisions")
 
     async def close(self, seconds: float = FLUSH_SECONDS) -> None:
-        """Ends all runs, writes what is left, and ends; what cannot be written within the time is given up."""
+        """Ends all runs and writes what is left. It gives up what it cannot write within the time."""
         self._closing.set()
         self.journal.end_runs()
         with suppress(TimeoutError):
@@ -128,7 +122,7 @@ class Recorder:
                 wait = min(2 * wait, _LAST_RETRY_SECONDS)
 
     async def _pause(self, seconds: float) -> None:
-        """Waits so long, or until there is no more time to wait."""
+        """Waits for a time, or until the recorder closes."""
         if self._closing.is_set():
             await asyncio.sleep(min(seconds, _FIRST_RETRY_SECONDS))
             return
@@ -137,7 +131,7 @@ class Recorder:
                 await self._closing.wait()
 
     async def _write(self) -> None:
-        """Writes what comes next; one that will never be taken becomes a gap."""
+        """Writes the next records; a record that the sink never takes becomes a gap."""
         oldest_ms = self.backlog.oldest_ms
         values = self.backlog.next(_BATCH_RECORDS, _BATCH_BYTES)
         try:
@@ -174,18 +168,16 @@ class Recorder:
 
 
 def make_recorder(config: Decisions, topology: Topology, worker: str) -> Recorder | None:
-    """Makes the decision log that the configuration asks for; None: it asks for none.
+    """Makes the decision log of the configuration; None: it has none.
 
     Args:
         config: What it is to be like.
-        topology: Where the brokers are.
-        worker: The worker's incarnation.
     """
     match config.to:
         case "none":
             return None
         case "topic":
-            return Recorder(worker, TopicSink(Links(topology), worker, config), config)
+            return Recorder(worker, TopicSink(BrokerConnections(topology), worker, config), config)
         case "files":
             assert config.folder is not None, "the configuration has been checked"
             return Recorder(worker, Files(config.folder, worker, config.file_bytes, config.files), config)

@@ -1,6 +1,6 @@
 """Decisions as files: JSON lines, a series of files for each worker, of bounded size and number.
 
-A line is written whole or taken back: where the disk is full in the middle of one, the file is cut to where it ended.
+A line is written whole or taken back. If the disk is full in the middle of a line, the file is cut to its former end.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ class Files:
     """Writes to `decisions-<worker>-<number>.jsonl`.
 
     Args:
-        folder: Where.
-        worker: The worker's incarnation.
-        file_bytes: Size at which another file begins.
-        files: So many are kept in the folder, whoever wrote them; the oldest go first.
+        file_bytes: The size at which another file begins.
+        files: The number of files kept in the folder, of all workers; the oldest go first.
     """
 
     def __init__(self, folder: Path, worker: str, file_bytes: int, files: int) -> None:
@@ -58,7 +56,7 @@ class Files:
             self._write(b"".join(self._fitting(lines)))
 
     def _fitting(self, lines: deque[bytes]) -> Iterator[bytes]:
-        """Takes out what the file has room for, but always one."""
+        """Takes the lines that fit into the file, and at least one."""
         size = self._size
         while lines:
             size += len(lines[0])
@@ -78,7 +76,7 @@ class Files:
         self._size += len(lines)
 
     def _take_back(self, fd: int) -> None:
-        """Cuts off half a line; where even that fails, what comes next begins another file."""
+        """Cuts off half a line. If even that fails, the next line begins another file."""
         try:
             os.ftruncate(fd, self._size)
         except OSError:
@@ -92,7 +90,7 @@ class Files:
         return fd
 
     def _prune(self) -> None:
-        """Removes what is too many; another worker may do so at the same time."""
+        """Removes the oldest surplus files; another worker may do so at the same time."""
         ages: list[tuple[float, Path]] = []
         for path in self._folder.glob(PATTERN):
             with suppress(FileNotFoundError):

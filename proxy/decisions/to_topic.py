@@ -16,8 +16,8 @@ from kordon.proxy.config.config import Decisions
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.sinks import RecordTooLarge, SinkFailed
 from kordon.proxy.kafka.batches import ZSTD, NewRecord
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.links import Links
 from kordon.proxy.kafka.plain_writer import BatchTooLarge, PlainWriter
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 
@@ -31,12 +31,7 @@ _BATCH_BYTES: Final = 8 * 1024 * 1024
 
 
 def decisions_configs(replicas: int, retention_ms: int) -> dict[str, str]:
-    """Returns the topic configs of a new decisions topic.
-
-    Args:
-        replicas: Its replication factor.
-        retention_ms: As configured.
-    """
+    """Returns the topic configs of a new decisions topic."""
     return {
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
@@ -52,11 +47,10 @@ class TopicSink:
 
     Args:
         links: The connections to use; nobody else's, they are closed with it.
-        worker: The worker's incarnation.
         config: What the topic is to be like.
     """
 
-    def __init__(self, links: Links, worker: str, config: Decisions) -> None:
+    def __init__(self, links: BrokerConnections, worker: str, config: Decisions) -> None:
         self._links = links
         self._worker = worker
         self._config = config

@@ -10,7 +10,7 @@ from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAG
 from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import RECORD_COST_BYTES
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
-from kordon.proxy.ordering.line import NO_PRODUCER
+from kordon.proxy.ordering.write_sequencer import NO_PRODUCER
 
 _BATCH: Final = Layout(">8xi9xhi16xqhi")
 """Length, attributes, last offset delta, (timestamps), producer id, producer epoch, base sequence."""
@@ -42,8 +42,6 @@ def look_records(version: int, records: Buffer | None, opened_bytes: int | None 
     """Judges the records of one partition; the broker judges the rest.
 
     Args:
-        version: Of the Produce request.
-        records: Its field.
         opened_bytes: Most bytes of records that a compressed batch may hold, by its header, where others open it; None:
             nobody does.
     """

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from kordon.codecs.error_codes import Code
-from kordon.proxy.handlers.commits import groups_of
+from kordon.codecs.bodies import OffsetFetchResponse, OffsetFetchResponsePartition
+from kordon.codecs.row import Row
+from kordon.proxy.handlers.offset_fetch import told_groups
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.reading import reading_place
-from kordon.proxy.reads.portions import LATEST
-from kordon.proxy.reads.readers import Readers
+from kordon.proxy.ordering.lookups import LATEST
+from kordon.proxy.ordering.reading import place_in
+from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
+from kordon.proxy.topics.names import NO_ID
 
 _SECONDS: Final = 1.0
 """Most time for one OffsetFetch; what is not known by then is told as it was committed."""
@@ -34,72 +36,67 @@ class CaughtUp:
     """Looks at the commits that clients are about to be told.
 
     Args:
-        topics: What is managed.
-        readers: Of this worker: what they have read need not be read again.
+        reads: Of this worker: what it has read need not be read again.
     """
 
-    def __init__(self, topics: ManagedTopics, readers: Readers) -> None:
+    def __init__(self, topics: ManagedTopics, reads: WorkerReads) -> None:
         self._topics = topics
-        self._readers = readers
+        self._reads = reads
 
-    async def complete(self, answer: Any) -> None:
-        """Raises the commits of groups that have read all, in place.
-
-        Args:
-            answer: To an OffsetFetch, as the client gets it.
-        """
-        rows = [row for group in groups_of(answer) for row in group["topics"] or ()]
-        known = [(self._topic(row), row["partitions"]) for row in rows]
+    async def complete(self, answer: OffsetFetchResponse) -> None:
+        """Raises the commits of groups that have read all, in place, in an answer as the client gets it."""
+        rows = [row for group in told_groups(answer) for row in group.topics or ()]
+        known = [(self._topic(row), row.partitions) for row in rows]
         try:
             async with asyncio.timeout(_SECONDS):
                 await asyncio.gather(*(self._raise_topic(topic, each) for topic, each in known if topic is not None))
         except TimeoutError:
             return
 
-    def _topic(self, row: Any) -> ManagedTopic | None:
+    def _topic(self, row: Row) -> ManagedTopic | None:
         if "topic_id" in row:
-            return self._topics.with_face_id(row["topic_id"])
-        return self._topics.named(row["name"])
+            return self._topics.with_face_id(row.get("topic_id", NO_ID))
+        return self._topics.named(row.get("name", ""))
 
-    async def _raise_topic(self, topic: ManagedTopic, rows: Iterable[Any]) -> None:
+    async def _raise_topic(self, topic: ManagedTopic, rows: Iterable[OffsetFetchResponsePartition]) -> None:
         layout = topic.layout
         commits = [
-            row for row in rows if row["committed_offset"] >= 0 and not row["error_code"] and _reads(layout, row)
+            row
+            for row in rows
+            if row.committed_offset >= 0 and not row.error_code and _reads(layout, row.partition_index)
         ]
-        homes = {layout.chains[row["partition_index"]].stays[-1].partition for row in commits}
+        homes = {layout.chains[row.partition_index].stays[-1].partition for row in commits}
         if homes:
-            ends = await self._readers.ends_of(topic.name, homes, LATEST)
+            ends = await self._reads.ends.of(topic.name, homes, LATEST)
             await asyncio.gather(*(self._raise(topic, row, ends) for row in commits))
 
-    async def _raise(self, topic: ManagedTopic, row: Any, ends: Mapping[int, int]) -> None:
-        end = await self.end_if_read(topic, row["partition_index"], row["committed_offset"], ends)
-        if end is not None and end > row["committed_offset"]:
+    async def _raise(self, topic: ManagedTopic, row: OffsetFetchResponsePartition, ends: Mapping[int, int]) -> None:
+        end = await self.end_if_read(topic, row.partition_index, row.committed_offset, ends)
+        if end is not None and end > row.committed_offset:
             # The epoch of what was read says nothing of the end: a client would believe that a log was cut short.
-            row.update({"committed_offset": end, "committed_leader_epoch": _NO_EPOCH})
+            row.committed_offset, row.committed_leader_epoch = end, _NO_EPOCH
 
     async def end_if_read(self, topic: ManagedTopic, v: int, offset: int, ends: Mapping[int, int]) -> int | None:
         """Returns the end of a virtual partition; None: there is something left to read, or nobody knows.
 
         Args:
-            topic: The topic.
             v: The virtual partition; it is delivered.
-            offset: What is committed.
             ends: By physical partition, homes included.
         """
         layout = topic.layout
         while topic.layout is layout:
-            place = reading_place(layout.chains[v], offset, (layout.floors or {}).get(v, 0))
+            place = place_in(layout, v, offset)
             if place is None:
                 return None
             q = place.stay.partition
             end = self._shown(topic, q, ends) if place.is_home else place.stay.end
             if end is None or place.position > end:
                 return None
-            log = self._readers.log_of(topic, q)
-            empty = log.empty_until(v, place.position, end)
+            log = self._reads.logs.of(topic, q)
+            empty = log.views.empty_until(v, place.position, end)
             if empty is None or end - empty > _NEAR:
                 return None
-            if empty < end and not await _arrives(log.coming(empty)):
+            if empty < end and not await log.arrives(empty):
                 return None
             if empty == end:
                 offset = end + place.stay.delta
@@ -109,17 +106,10 @@ class CaughtUp:
 
     def _shown(self, topic: ManagedTopic, partition: int, ends: Mapping[int, int]) -> int | None:
         """Returns the offset of a home up to which readers are shown what is there (LIVE-LEASE, FROZEN-READS)."""
-        end, limit = ends.get(partition), self._readers.limit_of(topic, partition)
+        end, limit = ends.get(partition), self._reads.limits.of(topic, partition)
         return end if end is None or limit is None else min(end, limit)
 
 
-async def _arrives(reading: asyncio.Task[int]) -> bool:
-    """Returns whether a read, which others may wait for as well, has brought something."""
-    await asyncio.wait({reading})
-    return not reading.cancelled() and reading.result() == Code.NONE
-
-
-def _reads(layout: Layout, row: Any) -> bool:
-    """Whether a commit is of a virtual partition that is delivered (TAKEOVER-WAITS)."""
-    v = row["partition_index"]
+def _reads(layout: Layout, v: int) -> bool:
+    """Whether a virtual partition is delivered (TAKEOVER-WAITS)."""
     return v < layout.v_count and bool(layout.chains[v].stays) and not (layout.withheld and v >= layout.n)

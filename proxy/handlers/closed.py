@@ -6,21 +6,24 @@ It is the same for stock connections and for those of the dialect, and whether o
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from kordon.codecs import apis
-from kordon.codecs.look import holds_any, look_names_of_body
+from kordon.codecs.bodies import MetadataRequest
+from kordon.codecs.look import holds_any, look_said
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import RowBudget
+from kordon.codecs.row import Row
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.answers import body_of
-from kordon.proxy.core.interception import PROOF, Decision, Serve, Service, Translate
+from kordon.proxy.core.interception import PROOF, Answering, Decision, Serve, Service, Translate
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
-from kordon.proxy.handlers.followed import both
+from kordon.proxy.handlers.api_handler import BrokerPart, parse_request
+from kordon.proxy.handlers.metadata import asks_all
 from kordon.proxy.handlers.own_refusals import refusal
 from kordon.proxy.own_topics.own_things import OwnThings
 from kordon.proxy.runtime.log_limits import client_log
@@ -52,28 +55,11 @@ TELL_UNASKED: Final = frozenset(
 log = client_log(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Refused:
-    """A request about a group or transactional id of Kordon's own."""
-
-    fields: Mapping[str, Any]
-    proven: asyncio.Future[None]
-    """Done when the client's broker has answered, so the client has logged in."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Screened:
-    """A request whose answer may name something of Kordon's own."""
-
-    request: Any
-
-
 class Closed:
     """The service of one client, with what is Kordon's own closed.
 
     Args:
-        service: Serves the client otherwise.
-        own: Knows what is Kordon's own.
+        service: Decides once nothing of Kordon's own is named any more.
         request_rows: Most rows of a request that is read (`limits.request_rows`).
     """
 
@@ -87,17 +73,17 @@ class Closed:
         self.asked_for = own.asked_for
 
     def wants(self, route: Route) -> bool:
-        """Wants what the service does, and what may be answered with something of Kordon's own."""
+        """Whether the service looks at a request, or its answer may name something of Kordon's own."""
         return route.api.key in TELL_UNASKED or self._service.wants(route)
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Decides as the service does, on a request that names nothing of Kordon's own any more."""
         key, version = route.api.key, route.version
         raw, renamed = body, None
-        if holds_any(_said(route, body), self._own.asked_for(route)):
-            value = self._parsed(route, body)
+        if holds_any(look_said(key, version, body), self._own.asked_for(route)):
+            value: Row = parse_request(route, body, RowBudget(self._request_rows))
             if (code := self._own.denial(key, value)) is not None:
-                return self._refuse(key, refusal(key, version, value, code))
+                return self._refuse(route, refusal(key, version, value, code))
             if self._own.hide(key, value):
                 self._note(key)
                 renamed = request(key).build(version, value)
@@ -107,65 +93,47 @@ class Closed:
             return decision
         return self._screened(route, decision, renamed)
 
-    def _parsed(self, route: Route, body: memoryview) -> Any:
-        """Reads a request as brokers do, which ignore bytes behind it."""
-        value, _ = request(route.api.key).at(route.version).parse(body, RowBudget(self._request_rows))
-        return value
-
     def _may_tell(self, route: Route, body: memoryview) -> bool:
         """Whether an answer of `TELL_UNASKED` may name what was not asked for; Metadata does where all topics are."""
-        version = route.version
         if route.api.key != apis.METADATA:
             return True
-        topics = self._parsed(route, body).topics
-        return (
-            topics is None
-            or (version == 0 and not topics)
-            or any(row.get("topic_id", NO_ID) != NO_ID for row in topics)
-        )
+        asked: MetadataRequest = parse_request(route, body, RowBudget(self._request_rows))
+        return asks_all(route.version, asked) or any(row.get("topic_id", NO_ID) != NO_ID for row in asked.topics or ())
 
     def _screened(self, route: Route, decision: Decision, renamed: bytes | None) -> Decision:
         """Removes from an answer what is Kordon's own and was not asked for."""
         key = route.api.key
 
-        def show(answer: Any) -> None:
+        def show(answer: Row) -> None:
             self._own.show(key, answer)
 
         match decision:
             case None:
                 return Translate(renamed, show, () if renamed is not None else self._own.told_by(route))
             case Translate(changed, back):
-                return Translate(renamed if changed is None else changed, both(back, show))
-            case Serve(asked):
-                return replace(decision, request=_Screened(asked))
+                return Translate(renamed if changed is None else changed, _both(back, show))
+            case Serve(answer):
+                return replace(decision, answer=partial(self._answer_screened, route, answer))
             case _:
                 return decision
 
-    def _refuse(self, key: int, fields: Mapping[str, Any]) -> Serve:
+    def _refuse(self, route: Route, refused: Row) -> Serve:
         """Refuses a request once the client's broker has answered something: Kordon speaks to nobody before that."""
-        self._note(key)
+        self._note(route.api.key)
         proven: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def told(_: Any) -> None:
+        def told(_: Row) -> None:
             if not proven.done():
                 proven.set_result(None)
 
-        return Serve(_Refused(fields, proven), questions=(replace(PROOF, told=told),))
+        async def answer(_: object) -> Answer:
+            await proven
+            return response(route.api.key).build(route.version, refused)
 
-    def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Coroutine[Any, Any, Answer]:
-        """Answers as the service does, and what is Kordon's own with a refusal."""
-        if isinstance(request, _Refused):
-            return self._refused(route, request)
-        if isinstance(request, _Screened):
-            return self._serve_screened(route, request, part)
-        return self._service.serve(route, request, part)
+        return Serve(answer, questions=(replace(PROOF, told=told),))
 
-    async def _refused(self, route: Route, request: _Refused) -> Answer:
-        await request.proven
-        return response(route.api.key).build(route.version, request.fields)
-
-    async def _serve_screened(self, route: Route, request: _Screened, part: Awaitable[Any] | None) -> Answer:
-        return partial(self._shown, route, await self._service.serve(route, request.request, part))
+    async def _answer_screened(self, route: Route, answer: Answering, part: BrokerPart) -> Answer:
+        return partial(self._shown, route, await answer(part))
 
     def _shown(self, route: Route, answer: Answer) -> bytes:
         """Takes what is Kordon's own out of an answer that has just been made."""
@@ -179,7 +147,11 @@ class Closed:
         log.warning("own_thing_refused", api=verdicts.api_name(key), why="it names something of Kordon's own")
 
 
-def _said(route: Route, body: memoryview) -> bytes:
-    """Returns what a request says; of a Produce request what stands around its records, which are most of it."""
-    names = look_names_of_body(body, route.version) if route.api.key == apis.PRODUCE else None
-    return bytes(body) if names is None else names
+def _both(first: Callable[[Row], None], second: Callable[[Row], None]) -> Callable[[Row], None]:
+    """Returns what lets two change an answer, one after the other."""
+
+    def change(answer: Row) -> None:
+        first(answer)
+        second(answer)
+
+    return change

@@ -1,19 +1,29 @@
-"""DeleteRecords of managed topics (OWN-FLOOR): the floor of a virtual partition rises, durably, with the layout.
+"""DeleteRecords: for managed topics Kordon raises floors (OWN-FLOOR); the client's broker deletes in the others.
 
+Clients need the right to delete from the topic. The floor of a virtual partition rises, durably, with the layout.
 Its records share a physical partition with others', so a broker is told to delete only what none of them needs.
+
+Clients of the dialect do not get it from Kordon: their brokers delete in physical partitions.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kordon.codecs import apis
+from kordon.codecs.bodies import DeleteRecordsRequest as Request
+from kordon.codecs.bodies import DeleteRecordsResponse as Response
+from kordon.codecs.bodies import DeleteRecordsResponsePartition as ResponsePartition
+from kordon.codecs.bodies import DeleteRecordsResponseTopic as ResponseTopic
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.handlers.queries import ListOffsets, OffsetWish
-from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions
+from kordon.proxy.decisions.runs import Client
+from kordon.proxy.handlers.list_offsets import ListOffsets, OffsetWish
+from kordon.proxy.handlers.topic_rows import ServedApi, TopicRows
+from kordon.proxy.kafka.leader_requests import Form, PartitionLeaderRequests, PartitionQuestion
+from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.floors import needed_from, wanted_floor, with_floors
 from kordon.proxy.ordering.lookups import EARLIEST, LATEST, FoundOffset
 from kordon.proxy.runtime.log_limits import client_log
@@ -32,36 +42,38 @@ _DELETE_RECORDS: Final = Form(apis.DELETE_RECORDS, range(3), "name", "partition_
 _CHANGES_NOTHING: Final = 0
 
 
-class DeleteRecords:
+class DeleteRecords(ServedApi[Request, Response]):
     """Answers DeleteRecords.
 
     Args:
-        topics: What is managed.
-        questions: Asks the brokers.
         offsets: Says where virtual partitions begin and end.
         raise_floors: Has a layout with other floors committed.
     """
 
+    key = apis.DELETE_RECORDS
+    right = Operation.DELETE
+    rows = TopicRows("topics", "name", "topics", error={"low_watermark": -1})
+
     def __init__(
-        self, topics: ManagedTopics, questions: Questions, offsets: ListOffsets, raise_floors: RaiseFloors
+        self, topics: ManagedTopics, questions: PartitionLeaderRequests, offsets: ListOffsets, raise_floors: RaiseFloors
     ) -> None:
         self._topics = topics
         self._questions = questions
         self._offsets = offsets
         self._raise_floors = raise_floors
 
-    async def serve(self, version: int, request: Any) -> dict[str, Any]:
-        """Answers a request that names managed topics only; returns the response's fields."""
-        answers: list[dict[str, Any]] = []
+    async def serve(self, version: int, request: Request, client: Client) -> Response:
+        """Answers a request that names managed topics only."""
+        topics: list[ResponseTopic] = []
         for topic in request.topics:
             wanted = {row.partition_index: row.offset for row in topic.partitions}
             found = await self._delete(topic.name, wanted, request.timeout_ms)
             rows = [
-                {"partition_index": v, "low_watermark": each.offset, "error_code": each.error}
+                ResponsePartition(partition_index=v, low_watermark=each.offset, error_code=each.error)
                 for v, each in found.items()
             ]
-            answers.append({"name": topic.name, "partitions": rows})
-        return {"topics": answers}
+            topics.append(ResponseTopic(name=topic.name, partitions=rows))
+        return Response(topics=topics)
 
     async def _delete(self, name: str, wanted: Mapping[int, int], timeout_ms: int) -> dict[int, FoundOffset]:
         found, raised = await self._judge(name, wanted)

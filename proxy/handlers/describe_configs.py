@@ -1,9 +1,10 @@
-"""DescribeConfigs: what Kordon knows of a managed topic stands among its configs.
+"""DescribeConfigs: what Kordon knows of a managed topic stands among its configs, in both views.
 
     kordon.virtual.partitions            V; setting it has the topic managed, deleting it lets it go
     kordon.undeleted.partition.count     U, read-only: CreatePartitions changes it
     kordon.initial.partition.count       N, read-only
     kordon.layout.epoch                  read-only
+    kordon.state                         what goes on with the topic, in words, read-only
     enable.ordered.delivery              KIP-253's
     kordon.janitor                       whether a compacted topic's old values are taken out of former partitions
 
@@ -12,48 +13,60 @@ Read-only configs are left alone by what copies configs from cluster to cluster 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from kordon.proxy.handlers.admin_requests import JANITOR, ORDERED_DELIVERY, VIRTUAL_PARTITIONS
+from kordon.codecs import apis
+from kordon.codecs.bodies import DescribeConfigsRequest as Request
+from kordon.codecs.bodies import DescribeConfigsResponse as Response
+from kordon.codecs.bodies import DescribeConfigsResponseConfig as Config
+from kordon.proxy.handlers.api_handler import TranslatedApi
+from kordon.proxy.handlers.own_configs import JANITOR, ORDERED_DELIVERY, VIRTUAL_PARTITIONS
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
 UNDELETED_PARTITION_COUNT: Final = "kordon.undeleted.partition.count"
 INITIAL_PARTITION_COUNT: Final = "kordon.initial.partition.count"
 LAYOUT_EPOCH: Final = "kordon.layout.epoch"
+STATE: Final = "kordon.state"
 _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
-_BOOLEAN, _INT = 1, 3
+_BOOLEAN, _STRING, _INT = 1, 2, 3
 """ConfigType of DescribeConfigs (KIP-569)."""
 _ORDERED: Final = "Whether a key is delivered only after all that was written of it before, wherever that is."
-
+_STATE: Final = "What goes on with the topic, what it waits for, and how long at most."
 _CLEANED: Final = "Whether old values of keys are taken out of partitions that they have left; compaction needs it."
 
 
-class DescribeConfigsTranslation:
-    """Translates DescribeConfigs."""
+class DescribeConfigs(TranslatedApi[Request, Response]):
+    """Adds rows to the answers to DescribeConfigs.
 
+    Args:
+        state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
+    """
+
+    key = apis.DESCRIBE_CONFIGS
     answers_always = True
 
-    def request(self, version: int, value: Any, topics: ManagedTopics) -> bool:
-        """Asks what the client asks."""
-        return False
+    def __init__(self, state_of: Callable[[str], str | None]) -> None:
+        self._state_of = state_of
 
-    def response(self, version: int, value: Any, topics: ManagedTopics, asked: Any) -> bool:
+    def response(self, version: int, value: Response, topics: ManagedTopics, asked: Request) -> None:
         """Adds Kordon's configs to managed topics."""
         keys = {row.resource_name: row.configuration_keys for row in asked.resources if row.resource_type == _TOPIC}
         for row in value.results:
-            topic = topics.named(row.resource_name) if row.resource_type == _TOPIC and not row.error_code else None
-            if topic is not None:
+            if row.resource_type == _TOPIC and not row.error_code:
                 wanted = keys.get(row.resource_name)
-                row["configs"] = [
-                    *row.configs,
-                    *(config for config in _configs(topic.layout) if wanted is None or config["name"] in wanted),
-                ]
-        return True
+                found = self._configs(row.resource_name, topics)
+                row.configs = [*row.configs, *(each for each in found if wanted is None or each.name in wanted)]
+
+    def _configs(self, name: str, topics: ManagedTopics) -> list[Config]:
+        topic, state = topics.named(name), self._state_of(name)
+        told = [] if state is None else [_config(STATE, state, _STATE, _STRING, read_only=True)]
+        return told if topic is None else [*_configs(topic.layout), *told]
 
 
-def _configs(layout: Layout) -> list[dict[str, Any]]:
+def _configs(layout: Layout) -> list[Config]:
     return [
         _config(VIRTUAL_PARTITIONS, layout.v_count, "Partitions that clients see.", read_only=False),
         _config(UNDELETED_PARTITION_COUNT, layout.u, "Partitions of the brokers that are written to.", read_only=True),
@@ -64,24 +77,22 @@ def _configs(layout: Layout) -> list[dict[str, Any]]:
     ]
 
 
-def _boolean(name: str, value: bool, documentation: str, *, default: bool) -> dict[str, Any]:
-    return {
-        **_config(name, str(value).lower(), documentation, read_only=False),
-        "is_default": value == default,
-        "config_source": _DEFAULT_CONFIG if value == default else _DYNAMIC_TOPIC_CONFIG,
-        "config_type": _BOOLEAN,
-    }
+def _boolean(name: str, value: bool, documentation: str, *, default: bool) -> Config:
+    config = _config(name, str(value).lower(), documentation, _BOOLEAN, read_only=False)
+    config.is_default = value == default
+    config.config_source = _DEFAULT_CONFIG if value == default else _DYNAMIC_TOPIC_CONFIG
+    return config
 
 
-def _config(name: str, value: object, documentation: str, *, read_only: bool) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": str(value),
-        "read_only": read_only,
-        "is_default": read_only,
-        "config_source": _DEFAULT_CONFIG if read_only else _DYNAMIC_TOPIC_CONFIG,
-        "is_sensitive": False,
-        "synonyms": [],
-        "config_type": _INT,
-        "documentation": documentation,
-    }
+def _config(name: str, value: object, documentation: str, config_type: int = _INT, *, read_only: bool) -> Config:
+    return Config(
+        name=name,
+        value=str(value),
+        read_only=read_only,
+        is_default=read_only,
+        config_source=_DEFAULT_CONFIG if read_only else _DYNAMIC_TOPIC_CONFIG,
+        is_sensitive=False,
+        synonyms=[],
+        config_type=config_type,
+        documentation=documentation,
+    )

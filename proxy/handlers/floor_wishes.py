@@ -25,11 +25,7 @@ class _Together:
 
 
 class FloorWishes:
-    """Raises floors for the clients of a worker, however often they ask.
-
-    Args:
-        fulfil: Has a wish come true.
-    """
+    """Raises floors for the clients of a worker, however often they ask."""
 
     def __init__(self, fulfil: Fulfil) -> None:
         self._fulfil = fulfil
@@ -41,7 +37,6 @@ class FloorWishes:
         """Returns when floors are durable.
 
         Args:
-            topic: A managed one.
             floors: By virtual partition, virtual offsets.
 
         Raises:

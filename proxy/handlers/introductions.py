@@ -6,26 +6,26 @@ That needs no managed topic, so it is the same where topics are managed (`guard.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from kordon.codecs import apis
-from kordon.codecs.decision import Kind
+from kordon.codecs import apis, decision
+from kordon.codecs.bodies import InitProducerIdResponse
 from kordon.codecs.errors import WireError
-from kordon.codecs.messages import request
+from kordon.codecs.messages import init_producer_id
 from kordon.proxy.core.interception import Decision, Service, Translate
+from kordon.proxy.decisions.events import OwnError
 from kordon.proxy.handlers.logins import SUBJECT, Login
 
 if TYPE_CHECKING:
     from kordon.proxy.core.verdicts import Route
-    from kordon.proxy.core.waiting import Answer
     from kordon.proxy.decisions.journal import Journal
     from kordon.proxy.decisions.runs import Client
 
 SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 """By api key, the requests that are read, or whose answers are, where decisions are recorded."""
 _GREETING: Final = frozenset({apis.API_VERSIONS})
-"""Is looked at besides for the client id, which all requests have: it is the first one on nearly all connections."""
+"""Requests that are held for their client id alone: they come first on nearly all connections."""
 _NOBODY: Final = -1
 """In place of a producer id or epoch that is not told."""
 
@@ -34,8 +34,6 @@ class Introduction:
     """What one client says of itself.
 
     Args:
-        client: Its connection.
-        journal: Where decisions are recorded.
         claim: What names the user in a token (`decisions.oauth_claim`).
     """
 
@@ -52,7 +50,7 @@ class Introduction:
     def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:
         """Records a request that was refused whatever it said; see `Interception.refused`."""
         evidence = {"api_version": api_version, "ends_connection": ends}
-        self._journal.refused(self._client, api_key=api_key, reason=reason, evidence=evidence)
+        self._journal.refused(self._client, OwnError(api_key, reason, evidence=evidence))
 
     def look(self, route: Route, body: memoryview) -> Decision:
         """Lets a request of `SAY_WHO` pass, and looks at its answer if that says something."""
@@ -63,35 +61,38 @@ class Introduction:
         look = asks(route.version, body)
         return Translate(None, look) if look is not None else None
 
-    def _producer_asks(self, version: int, body: memoryview) -> Callable[[Any], None] | None:
+    def _producer_asks(self, version: int, body: memoryview) -> Callable[[InitProducerIdResponse], None] | None:
         """Returns what is to be given the answer to an InitProducerId request; None: it names no transactional id.
 
         What a coordinator answers is no decision of Kordon's; the auditor holds it against KIP-360.
         """
         try:
-            asked, _ = request(apis.INIT_PRODUCER_ID).at(version).parse(body)
+            asked, _ = init_producer_id.REQUEST.at(version).parse(body)
         except WireError:
             return None  # the broker says what is wrong with it
-        if asked.transactional_id is None:
+        transactional_id = asked.transactional_id
+        if transactional_id is None:
             return None
         given = [asked.get("producer_id", _NOBODY), asked.get("producer_epoch", _NOBODY)]
-        return lambda answer: self._tell_identity(asked.transactional_id, given, answer)
+        return lambda answer: self._tell_identity(transactional_id, given, answer)
 
-    def _tell_identity(self, transactional_id: str, given: list[int], answer: Any) -> None:
+    def _tell_identity(self, transactional_id: str, given: list[int], answer: InitProducerIdResponse) -> None:
         evidence = {
             "transactional_id": transactional_id,
             "given": given,
             "answered": [answer.producer_id, answer.producer_epoch],
             "error": answer.error_code,
         }
-        self._journal.note(self._client.decision(Kind.ADMIT, api_key=apis.INIT_PRODUCER_ID, evidence=evidence))
+        fields = self._client.fields()
+        self._journal.note(
+            decision.Decision(kind=decision.Kind.ADMIT, **fields, api_key=apis.INIT_PRODUCER_ID, evidence=evidence)
+        )
 
 
 class OnlyRecorded:
     """The services of a worker that manages no topics, and has on record who its clients are and what it refuses.
 
     Args:
-        journal: Of the worker.
         claim: See `Introduction`.
     """
 
@@ -113,20 +114,16 @@ class _Recorded:
         self._introduction = introduction
 
     async def ready(self) -> None:
-        """Knows at once that nothing is managed."""
+        """Returns at once: nothing is managed."""
 
     def wants(self, route: Route) -> bool:
-        """Wants what says who the client is."""
+        """Whether a request says who the client is."""
         return route.api.key in SAY_WHO or route.api.key in _GREETING
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
-        """Looks for nothing: there is nothing of Kordon's own."""
+        """Returns no byte strings: there is nothing of Kordon's own to look for."""
         return ()
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Lets everything pass."""
         return self._introduction.look(route, body) if route.api.key in SAY_WHO else None
-
-    async def serve(self, route: Route, request: Any, part: Awaitable[Any] | None) -> Answer:
-        """Is never asked."""
-        raise NotImplementedError(route.api.name)

@@ -21,13 +21,13 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from kordon.codecs import apis
 from kordon.codecs.errors import WireError
-from kordon.codecs.messages import request
+from kordon.codecs.messages import sasl_authenticate, sasl_handshake
 
 if TYPE_CHECKING:
+    from kordon.codecs.bodies import SaslAuthenticateResponse
     from kordon.proxy.decisions.journal import Journal
     from kordon.proxy.decisions.runs import Client
 
@@ -48,7 +48,6 @@ class Login:
     """One connection's log-in, and those by which it goes on (KIP-368).
 
     Args:
-        client: The connection.
         journal: Is told as whom it has logged in.
         claim: Of OAUTHBEARER tokens, what names the user (sasl.oauthbearer.sub.claim.name).
     """
@@ -61,28 +60,18 @@ class Login:
         self._claimed: str | None = None
 
     def begins(self, version: int, body: memoryview) -> None:
-        """Takes note of the mechanism that a SaslHandshake asks for.
-
-        Args:
-            version: Of the request.
-            body: Its body.
-        """
+        """Takes note of the mechanism that a SaslHandshake asks for."""
         self._claimed = None
         try:
-            value, _ = request(apis.SASL_HANDSHAKE).at(version).parse(body)
+            value, _ = sasl_handshake.REQUEST.at(version).parse(body)
         except WireError:
             return  # the broker says what is wrong with it
         self._mechanism = value.mechanism
 
-    def asks(self, version: int, body: memoryview) -> Callable[[Any], None] | None:
-        """Returns what is to be given the answer to a SaslAuthenticate; None: it says nothing.
-
-        Args:
-            version: Of the request.
-            body: Its body.
-        """
+    def asks(self, version: int, body: memoryview) -> Callable[[SaslAuthenticateResponse], None] | None:
+        """Returns what is to be given the answer to a SaslAuthenticate; None: it says nothing."""
         try:
-            value, _ = request(apis.SASL_AUTHENTICATE).at(version).parse(body)
+            value, _ = sasl_authenticate.REQUEST.at(version).parse(body)
         except WireError:
             return None  # the broker says what is wrong with it
         principal = self._said(bytes(value.auth_bytes))
@@ -102,9 +91,9 @@ class Login:
         self._claimed = scram_name(said)
         return None
 
-    def _answered(self, principal: str, answer: Any) -> None:
-        is_refused = self._mechanism == _OAUTH and answer["auth_bytes"]  # RFC 7628: why not; the error comes next
-        if not (answer["error_code"] or is_refused):
+    def _answered(self, principal: str, answer: SaslAuthenticateResponse) -> None:
+        is_refused = self._mechanism == _OAUTH and answer.auth_bytes  # RFC 7628: why not; the error comes next
+        if not (answer.error_code or is_refused):
             self._journal.named(self._client, self._client.client_id, principal)
 
 

@@ -6,20 +6,35 @@ that are known and stay where they are. All else, such as what only one client's
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias, TypeVar
 
+from kordon.codecs.bodies import (
+    ConsumerProtocolAssignmentAssignedPartition,
+    ConsumerProtocolSubscription,
+    ConsumerProtocolSubscriptionOwnedPartition,
+)
 from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
 from kordon.codecs.errors import TooManyRows, WireError
 from kordon.codecs.primitives import RowBudget
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
 from kordon.proxy.topics.names import Rename
 
+_Body = TypeVar("_Body", bound=Row)
+_Partitions: TypeAlias = ConsumerProtocolAssignmentAssignedPartition | ConsumerProtocolSubscriptionOwnedPartition
 Change: TypeAlias = Callable[[bytes, Rename, RowBudget | None], bytes]
 MOST_ROWS: Final = 12_000
 """Topics, and sixteenths of partitions, that all members of a group may be told of in one request: as many as the
 default of `limits.request_rows`."""
 _VERSION_BYTES: Final = 2
+CONSUMER: Final = "consumer"
+"""The protocol type whose members speak ConsumerProtocol."""
+
+
+def speaks_consumer(*values: Row) -> bool:
+    """Whether members speak ConsumerProtocol; the newer versions of SyncGroup and of the answers say so."""
+    return all((value.get("protocol_type", CONSUMER) or CONSUMER) == CONSUMER for value in values)
 
 
 def rename_subscription(data: bytes, rename: Rename, rows: RowBudget | None = None) -> bytes:
@@ -32,20 +47,17 @@ def rename_assignment(data: bytes, rename: Rename, rows: RowBudget | None = None
     return _changed(ASSIGNMENT, data, rows, lambda value: _rename_partitions(value.assigned_partitions, rename))
 
 
-def change_field(row: Any, field: str, change: Change, rename: Rename, rows: RowBudget | None = None) -> bool:
+def change_field(row: Row, field: str, change: Change, rename: Rename, rows: RowBudget | None = None) -> bool:
     """Changes the names inside of a field's bytes; False: there was nothing to change.
 
     Args:
-        row: What has the field; changed.
-        field: Its name.
         change: Renames in such bytes.
-        rename: Gives the new names.
         rows: How many rows may be read of all that a client sends; None: as many as there are.
 
     Raises:
         TooManyRows: There are more rows than that.
     """
-    before = bytes(row[field] or b"")
+    before = bytes(row.get(field, b"") or b"")
     after = change(before, rename, rows)
     if after == before:
         return False
@@ -53,7 +65,7 @@ def change_field(row: Any, field: str, change: Change, rename: Rename, rows: Row
     return True
 
 
-def _changed(table: Message, data: bytes, rows: RowBudget | None, change: Callable[[Any], bool]) -> bytes:
+def _changed(table: Message[_Body], data: bytes, rows: RowBudget | None, change: Callable[[_Body], bool]) -> bytes:
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
     body = data[_VERSION_BYTES:]
     try:
@@ -68,16 +80,15 @@ def _changed(table: Message, data: bytes, rows: RowBudget | None, change: Callab
     return data[:_VERSION_BYTES] + part.build(value) + body[size:]
 
 
-def _rename_subscribed(value: Any, rename: Rename) -> bool:
-    before = list(value.topics)
-    value.topics[:] = map(rename, before)
-    owned = _rename_partitions(value.get("owned_partitions") or (), rename)
-    return owned or list(value.topics) != before
+def _rename_subscribed(value: ConsumerProtocolSubscription, rename: Rename) -> bool:
+    before, value.topics = value.topics, list(map(rename, value.topics))
+    owned = value.get("owned_partitions", list[ConsumerProtocolSubscriptionOwnedPartition]())
+    return _rename_partitions(owned, rename) or value.topics != before
 
 
-def _rename_partitions(rows: Any, rename: Rename) -> bool:
+def _rename_partitions(rows: Iterable[_Partitions], rename: Rename) -> bool:
     changed = False
     for row in rows:
-        before, row["topic"] = row.topic, rename(row.topic)
+        before, row.topic = row.topic, rename(row.topic)
         changed |= row.topic != before
     return changed

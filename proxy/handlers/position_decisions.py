@@ -22,9 +22,7 @@ def known_before(place: MemberKey, report: MemberReport, positions: Positions) -
     A partition that was another member's stands where that one said in its generation.
 
     Args:
-        place: Whose report it is.
         report: It, not yet taken in.
-        positions: What is known.
     """
     said = positions.said(*place)
     generation = report.generation_id if said is None else said.generation_id
@@ -45,10 +43,7 @@ def decisions_of(
     A position that fell names no connection: it is the group's, and no reader on a connection goes elsewhere by it.
 
     Args:
-        place: Whose report it is.
-        report: It.
         before: By `known_before`.
-        client: Who brought it.
     """
     group_id, member_id = place
     for topic, rows in report.topics.items():
@@ -71,8 +66,9 @@ def decisions_of(
                     reason="position",
                 )
         if rose := {q: position for q, position in told.items() if position > stood.get(q, UNKNOWN)}:
-            yield client.decision(
-                Kind.POSITION,
+            yield Decision(
+                kind=Kind.POSITION,
+                **client.fields(),
                 api_key=CONSUMER_GROUP_POSITION,
                 group_id=group_id,
                 member_id=member_id,

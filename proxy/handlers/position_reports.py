@@ -1,4 +1,4 @@
-"""ConsumerGroupPosition: members of a group tell where they stand, and hear where the group stands (KIP-253 7).
+"""Reports of positions: what members of a dialect group tell, and what they are answered (KIP-253 7).
 
 Whether a member may report, its coordinator says: it is asked by a Heartbeat in the client's name, on the client's own
 connection, and what it answers (ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, FENCED_INSTANCE_ID,
@@ -15,15 +15,21 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kordon.codecs import apis
+from kordon.codecs.bodies import ConsumerGroupPositionRequest as Request
+from kordon.codecs.bodies import ConsumerGroupPositionRequestTopic as RequestTopic
+from kordon.codecs.bodies import ConsumerGroupPositionResponse as Response
+from kordon.codecs.bodies import ConsumerGroupPositionResponsePartition as ResponsePartition
+from kordon.codecs.bodies import ConsumerGroupPositionResponseTopic as ResponseTopic
+from kordon.codecs.bodies import HeartbeatRequest, HeartbeatResponse
 from kordon.codecs.error_codes import Code
-from kordon.codecs.messages import request as request_of
+from kordon.codecs.messages import heartbeat
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.core.interception import Question, Serve
-from kordon.proxy.decisions.journal import Journal, NoJournal
+from kordon.proxy.core.interception import Question
+from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.position_decisions import decisions_of, known_before
 from kordon.proxy.handlers.rosters import ASK_SECONDS, Roll, Rosters
@@ -34,9 +40,9 @@ from kordon.proxy.runtime.log_limits import client_log
 log = client_log(__name__)
 
 _HEARTBEAT_VERSION: Final = 4
-"""Spoken by all brokers since Kafka 2.4."""
+"""All brokers since Kafka 2.4 speak it."""
 _REFRESH_MS: Final = 24 * 3_600_000
-"""After which a report is written again though it is the same: records are deleted when they are seven days old."""
+"""Time after which a report is written again though it is the same: records are deleted after seven days."""
 _LOAD_SECONDS: Final = 5.0
 """How long a client waits for the log to be read before it is told to come again."""
 
@@ -77,8 +83,9 @@ class Reported:
     """A report that is to be answered.
 
     Attributes:
-        place: Whose it is.
+        place: The member that reports.
         report: What it says.
+        questions: What the brokers are asked first.
         checked: What the coordinator answers to the member's heartbeat; None: it is not asked.
         roll: What has to be known of the group first; None: nothing.
         asks: Whether this one is to settle it.
@@ -89,7 +96,8 @@ class Reported:
 
     place: MemberKey
     report: MemberReport
-    checked: asyncio.Future[Any] | None = None
+    questions: tuple[Question, ...] = ()
+    checked: asyncio.Future[HeartbeatResponse] | None = None
     roll: Roll | None = None
     asks: bool = False
     loading: bool = False
@@ -102,63 +110,61 @@ class Reported:
         return self.report.topics.keys()
 
 
-class PositionReports:
-    """Answers ConsumerGroupPosition.
+class MemberReports:
+    """Takes reports and answers them.
 
     Args:
-        kept: Where reports are kept.
         now_ms: Milliseconds since 1970.
-        journal: Where decisions are recorded; None: nowhere.
     """
 
     def __init__(
         self,
         kept: ReportLog,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-        journal: Journal | None = None,
+        journal: Journal = NO_JOURNAL,
     ) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many reports came to what."""
         self._kept = kept
         self._now_ms = now_ms
-        self._journal = journal or NoJournal()
+        self._journal = journal
         self._rosters = Rosters()
 
-    def decide(self, version: int, request: Any) -> Serve:
+    def decide(self, request: Request) -> Reported:
         """Has the coordinator asked whether the member may report, and who is in the group where that must be known."""
         place = MemberKey(request.group_id, request.member_id)
         try:
             report = read_report(request, self._now_ms())
         except Malformed as error:
             nothing = MemberReport(request.generation_id, UNKNOWN, {})
-            return Serve(Reported(place, nothing, error_code=Code.INVALID_REQUEST, problem=str(error)))
+            return Reported(place, nothing, error_code=Code.INVALID_REQUEST, problem=str(error))
         checked, heartbeat = _heartbeat(request)
         if not self._kept.is_current:
-            return Serve(Reported(place, report, checked, loading=True), None, (heartbeat,))
+            return Reported(place, report, (heartbeat,), checked, loading=True)
         if self._may_be_written(place):
-            return Serve(Reported(place, report, checked), None, (heartbeat,))
+            return Reported(place, report, (heartbeat,), checked)
         roll, question = self._rosters.call(place.group_id, self._known(place))
         questions = (heartbeat, question) if question is not None else (heartbeat,)
-        return Serve(Reported(place, report, checked, roll, asks=question is not None), None, questions)
+        return Reported(place, report, questions, checked, roll, asks=question is not None)
 
-    async def serve(self, version: int, request: Reported, client: Client) -> dict[str, Any]:
-        """Returns the response's fields."""
+    async def serve(self, request: Reported, client: Client) -> Response:
+        """Answers a report."""
         try:
             answer = await self._serve(request, client)
         except UpstreamUnavailable as error:
             log.warning("report_not_kept", group=request.place.group_id, error=str(error))
             self.outcomes["unavailable"] += 1
-            return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "topics": []}
+            return _refused(Code.COORDINATOR_NOT_AVAILABLE)
         finally:
             if request.roll is not None and request.asks:
                 self._rosters.give_up(request.roll)
-        if answer.get("error_code") == Code.COORDINATOR_LOAD_IN_PROGRESS:
+        if answer.error_code == Code.COORDINATOR_LOAD_IN_PROGRESS:
             self.outcomes["unavailable"] += 1
-        elif answer.get("error_code"):
+        elif answer.error_code:
             self.outcomes["refused"] += 1
         return answer
 
-    async def _serve(self, asked: Reported, client: Client) -> dict[str, Any]:
+    async def _serve(self, asked: Reported, client: Client) -> Response:
         if asked.problem:
             log.warning(
                 "report_malformed", group=asked.place.group_id, member=asked.place.member_id, error=asked.problem
@@ -175,7 +181,12 @@ class PositionReports:
         if code:
             return _refused(code)
         self.outcomes[await self._keep(asked.place, asked.report, client)] += 1
-        return {"throttle_time_ms": heartbeat.throttle_time_ms, "topics": self._answer(asked.place), "error_code": 0}
+        told = self._kept.positions.answer(*asked.place)
+        topics = [
+            ResponseTopic(topic=name, partitions=[ResponsePartition(**row._asdict()) for row in rows])
+            for name, rows in told.items()
+        ]
+        return Response(throttle_time_ms=heartbeat.throttle_time_ms, topics=topics, error_code=Code.NONE)
 
     async def _know_the_others(self, asked: Reported) -> int:
         """Returns NONE when all whose reports stand beside this one are of its days, else what to answer."""
@@ -215,20 +226,12 @@ class PositionReports:
             self._journal.note(decision)
         return "written"
 
-    def _answer(self, place: MemberKey) -> list[dict[str, Any]]:
-        told = self._kept.positions.answer(*place)
-        return [{"topic": name, "partitions": [row._asdict() for row in rows]} for name, rows in told.items()]
 
-
-def read_report(request: Any, now_ms: int) -> MemberReport:
-    """Reads what a request reports.
+def read_report(request: Request, now_ms: int) -> MemberReport:
+    """Reads what a request reports; raises Malformed if it cannot be meant.
 
     Args:
-        request: Parsed.
         now_ms: Milliseconds since 1970.
-
-    Raises:
-        Malformed: It cannot be meant.
     """
     rows = sum(len(topic.partitions) for topic in request.topics)
     if rows > MOST_ROWS:
@@ -239,8 +242,8 @@ def read_report(request: Any, now_ms: int) -> MemberReport:
     return MemberReport(request.generation_id, request.report_sequence, topics, now_ms)
 
 
-def _read_topic(topic: Any) -> TopicReport:
-    rows: Mapping[int, Any] = {row.partition: row for row in topic.partitions}
+def _read_topic(topic: RequestTopic) -> TopicReport:
+    rows = {row.partition: row for row in topic.partitions}
     if len(rows) < len(topic.partitions):
         raise Malformed(f"a partition of {topic.topic} is named twice")
     if any(row.partition < 0 or row.position < UNKNOWN for row in topic.partitions):
@@ -249,19 +252,24 @@ def _read_topic(topic: Any) -> TopicReport:
     return TopicReport(owned, array("i", sorted(q for q, row in rows.items() if row.need_position)))
 
 
-def _heartbeat(request: Any) -> tuple[asyncio.Future[Any], Question]:
+def _heartbeat(request: Request) -> tuple[asyncio.Future[HeartbeatResponse], Question]:
     """Returns what asks the coordinator whether a member is one, and what is given its answer."""
-    checked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    checked: asyncio.Future[HeartbeatResponse] = asyncio.get_running_loop().create_future()
 
-    def told(answer: Any) -> None:
+    def told(answer: HeartbeatResponse) -> None:
         if not checked.done():
             checked.set_result(answer)
 
-    fields = {name: request[name] for name in ("group_id", "generation_id", "member_id", "group_instance_id")}
+    asked = HeartbeatRequest(
+        group_id=request.group_id,
+        generation_id=request.generation_id,
+        member_id=request.member_id,
+        group_instance_id=request.group_instance_id,
+    )
     route = verdicts.route(apis.HEARTBEAT, _HEARTBEAT_VERSION)
     assert route is not None, "Heartbeat is spoken"
-    return checked, Question(route, request_of(apis.HEARTBEAT).build(_HEARTBEAT_VERSION, fields), told)
+    return checked, Question(route, heartbeat.REQUEST.build(_HEARTBEAT_VERSION, asked), told)
 
 
-def _refused(code: int, throttle_time_ms: int = 0) -> dict[str, Any]:
-    return {"throttle_time_ms": throttle_time_ms, "topics": [], "error_code": code}
+def _refused(code: int, throttle_time_ms: int = 0) -> Response:
+    return Response(throttle_time_ms=throttle_time_ms, topics=[], error_code=code)

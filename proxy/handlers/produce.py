@@ -1,11 +1,25 @@
-"""Produce of managed topics."""
+"""Produce: batches for managed topics go into the lines of their streams, the rest goes to the client's broker.
+
+Clients need the right to write to the topic. In the virtual view an entry's number means a virtual partition, in the
+dialect's a physical one. Most requests name nothing but managed topics: these are walked over, and their records stay
+where they are. Mixed requests are read by the table.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from kordon.codecs import apis
+from kordon.codecs.bodies import ProduceRequest as TableRequest
+from kordon.codecs.bodies import (
+    ProduceResponse,
+    ProduceResponsePartition,
+    ProduceResponseRecordError,
+    ProduceResponseTopic,
+)
 from kordon.codecs.error_codes import Code
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.produce import (
@@ -15,19 +29,27 @@ from kordon.codecs.produce import (
     TopicData,
     look_produce,
 )
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Buffer
+from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest
 from kordon.proxy.handlers.batch_checks import Unfit, look_records
+from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows, named
+from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
-from kordon.proxy.ordering.line import Write
-from kordon.proxy.ordering.streams import is_physical, physical_stream
+from kordon.proxy.ordering.streams import is_physical
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.proxy.topics.targets import Target, virtual_partition
-from kordon.proxy.writes.lanes import Lanes
-from kordon.proxy.writes.tickets import Pending, Ticket
+from kordon.proxy.topics.names import NO_ID
+from kordon.proxy.topics.views import VIRTUAL, View
+from kordon.proxy.writes.client_writes import ClientWrite, PendingProduce
+from kordon.proxy.writes.write_dispatcher import WriteDispatcher
+from kordon.proxy.writes.write_outcomes import answer_of, end_if_failed
 
 _ACKS: Final = frozenset({-1, 0, 1})
 _WITH_TOPIC_IDS: Final = 13
+TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[Outcome]]
+"""A topic's name and id as the client gave them, and what came of its entries."""
 
 
 class Looked(NamedTuple):
@@ -47,7 +69,6 @@ def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
     so, and has no lease for what it knows: the client asks again.
 
     Args:
-        code: If it stands nowhere.
         layout: The newest one that is known here.
         layout_epoch: By which the client chose the partition.
     """
@@ -55,32 +76,43 @@ def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
 
 
 class Meant(NamedTuple):
-    """How the entries of a service's clients are read."""
+    """How entries are read in a view."""
 
-    target: Target
+    view: View
     opened_bytes: int | None
 
 
-class ProduceService:
-    """Serves Produce requests.
+class Produce(ServedApi[TableRequest, ProduceResponse]):
+    """Answers Produce.
 
     Args:
-        topics: What is managed.
-        lanes: Carry the writes.
-        target: What clients mean by the number of a partition.
         opened_bytes: Most bytes of records that a compressed batch may hold where others open it; see `look_records`.
     """
+
+    key = apis.PRODUCE
+    right = Operation.WRITE
+    rows = TopicRows(
+        "topic_data",
+        "name",
+        "responses",
+        partitions="partition_data",
+        number="index",
+        answered_partitions="partition_responses",
+        answered_number="index",
+        error={"base_offset": -1},
+    )
+    records_itself: ClassVar[bool] = True
 
     def __init__(
         self,
         topics: ManagedTopics,
-        lanes: Lanes,
-        target: Target = virtual_partition,
+        dispatcher: WriteDispatcher,
+        view: View = VIRTUAL,
         opened_bytes: int | None = None,
     ) -> None:
         self._topics = topics
-        self._lanes = lanes
-        self._meant = Meant(target, opened_bytes)
+        self._dispatcher = dispatcher
+        self._meant = Meant(view, opened_bytes)
 
     def look(self, version: int, body: Buffer, rows: RowBudget | None = None) -> Looked:
         """Walks over a request; its records stay where they are, and get their identities there when they are sent.
@@ -92,47 +124,43 @@ class ProduceService:
         found = {self._is_held(version, row) for row in request.topic_data}
         return Looked(request, True in found, False in found)
 
-    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
-        """Writes what a request asks for; see `write`.
-
-        Args:
-            version: Of the request.
-            request: Parsed by the table, with managed topics only.
-            client: Who asks.
-
-        Returns:
-            The response's fields.
-        """
+    async def serve(self, version: int, request: TableRequest, client: Client) -> ProduceResponse:
+        """Writes what a request asks for, which the table has read and which has managed topics only; see `write`."""
         topics = [
             TopicData(
                 row.get("name", ""),
-                row.get("topic_id"),
+                row.get("topic_id", None),
                 [PartitionData(part.index, _view(part.records)) for part in row.partition_data],
                 row.get("undeleted_partition_count", NO_COUNT),
                 row.get("layout_epoch", -1),
             )
             for row in request.topic_data
         ]
-        transactional_id = request.get("transactional_id")
-        asked = ProduceRequest(transactional_id, request.acks, request.timeout_ms, topics)
-        rows = await self.write(version, asked, client)
-        return {
-            "responses": [
-                {"name": name, "topic_id": topic_id, "partition_responses": [_fields(each) for each in outcomes]}
-                for name, topic_id, outcomes in rows
-            ],
-            "throttle_time_ms": 0,
-        }
+        asked = ProduceRequest(request.get("transactional_id", None), request.acks, request.timeout_ms, topics)
+        written = await self.write(version, asked, client)
+        rows = [
+            ProduceResponseTopic(name=name, topic_id=topic_id or NO_ID, partition_responses=list(map(_row, outcomes)))
+            for name, topic_id, outcomes in written
+        ]
+        return ProduceResponse(responses=rows)
 
-    async def write(
-        self, version: int, request: ProduceRequest, client: Client
-    ) -> list[tuple[str, UUID | None, list[Outcome]]]:
+    def decide(self, held: HeldRequest) -> Handled:
+        """Serves managed topics; the walk shows whether the request has to be taken apart."""
+        looked = self.look(held.version, held.body, held.budget())
+        if not looked.managed:
+            return None
+        return super().decide(held) if looked.others else WalkedProduce(self, held, looked.request)
+
+    async def told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
+        """Returns the response for managed topics; raises SilentWriteFailed for errors that nobody waits for."""
+        served = await super().told(asked)
+        if not asked.value.acks:
+            rows = (row.get("partition_responses", list[Row]()) for row in self.rows.topics_of(served))
+            end_if_failed(each.get("error_code", 0) for row in rows for each in row)
+        return served
+
+    async def write(self, version: int, request: ProduceRequest, client: Client) -> list[TopicOutcomes]:
         """Writes what a request asks for.
-
-        Args:
-            version: Of the request.
-            request: With managed topics only.
-            client: Who asks.
 
         Returns:
             By topic the outcomes of its entries, when all are known. With acks=0 nobody is to be told; it serves to
@@ -142,14 +170,14 @@ class ProduceService:
             asyncio.CancelledError: The client went away; what is unsent is not sent any more, but with acks=0: there
                 a client may well close its connection behind its last write.
         """
-        intake = _Intake(version, request, self._lanes, self._meant, client)
-        for row in request.topic_data:  # no await before all are in their lines: requests come in their order
+        intake = _Intake(version, request, self._dispatcher, self._meant, client)
+        for row in request.topic_data:  # no await before all are queued: requests come in their order
             intake.topic(self._find(version, row), row)
         try:
             outcomes = iter(await intake.pending.wait())
         except asyncio.CancelledError:
             if request.acks:
-                self._lanes.forsake(intake.taken)
+                self._dispatcher.forsake(intake.taken)
             raise
         return [(row.name, row.topic_id, [next(outcomes) for _ in row.partition_data]) for row in request.topic_data]
 
@@ -163,15 +191,59 @@ class ProduceService:
         return self._topics.served_by_id(row.topic_id) if row.topic_id is not None else None
 
 
-class _Intake:
-    """Takes a request's entries into their lines."""
+class WalkedProduce(ServedRequest):
+    """A Produce request that names managed topics only, as it was walked over.
 
-    def __init__(self, version: int, request: ProduceRequest, lanes: Lanes, meant: Meant, client: Client) -> None:
-        self.pending = Pending(client)
-        self.taken: list[tuple[ManagedTopic, Write]] = []
+    Args:
+        refused: What the client is answered for topics that are refused already.
+    """
+
+    right = Produce.right
+
+    def __init__(
+        self, handler: Produce, held: HeldRequest, request: ProduceRequest, refused: Sequence[TopicOutcomes] = ()
+    ) -> None:
+        self.request = request
+        self.refused = refused
+        self._handler = handler
+        self._held = held
+
+    def names(self) -> Iterable[str]:
+        """Returns the names of the topics that are not refused."""
+        return map(self._name, self.request.topic_data)
+
+    def refuse(self, codes: Mapping[str, int]) -> WalkedProduce:
+        """Takes topics out, and keeps what their entries are answered."""
+        refused, left = [*self.refused], list[TopicData]()
+        for row in self.request.topic_data:
+            if code := codes.get(self._name(row)):
+                outcomes = [Outcome(each.partition, code) for each in row.partition_data]
+                refused.append((row.name, row.topic_id, outcomes))
+            else:
+                left.append(row)
+        return WalkedProduce(self._handler, self._held, self.request._replace(topic_data=left), refused)
+
+    async def answer(self, part: BrokerPart) -> Answer:
+        """Writes what is left; see `Produce.write`."""
+        version = self._held.version
+        written = await self._handler.write(version, self.request, self._held.client)
+        return answer_of(version, self.request.acks, [*written, *self.refused])
+
+    def _name(self, row: TopicData) -> str:
+        return named(row.name, row.topic_id, self._held.topics)
+
+
+class _Intake:
+    """Queues a request's entries."""
+
+    def __init__(
+        self, version: int, request: ProduceRequest, dispatcher: WriteDispatcher, meant: Meant, client: Client
+    ) -> None:
+        self.pending = PendingProduce(client)
+        self.taken: list[tuple[ManagedTopic, ClientWrite]] = []
         self._version = version
-        self._lanes = lanes
-        self._target, self._opened_bytes = meant
+        self._dispatcher = dispatcher
+        self._view, self._opened_bytes = meant
         self._acks = request.acks
         self._timeout_ms = request.timeout_ms
         self._now = asyncio.get_running_loop().time()
@@ -180,7 +252,7 @@ class _Intake:
         """Takes all of a topic."""
         unknown = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
         # With a count, a client that has met a proxy which speaks the dialect means physical partitions.
-        is_mistaken = row.undeleted_partition_count != NO_COUNT and self._target is virtual_partition
+        is_mistaken = row.undeleted_partition_count != NO_COUNT and not self._view.is_physical
         for number, records in row.partition_data:
             if topic is None or is_mistaken:
                 self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
@@ -188,7 +260,7 @@ class _Intake:
                 self._partition(topic, number, records, row)
 
     def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
-        stream = self._target(topic.layout, number)
+        stream = self._view.find(topic.layout, number)
         if isinstance(stream, Code):
             self._refuse(topic, row.name, Outcome(number, refusal(stream, topic.layout, row.layout_epoch)))
             return
@@ -200,33 +272,42 @@ class _Intake:
             assert isinstance(batch, Unfit), "without records there is no batch"
             self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))
             return
-        ticket = Ticket(self.pending, self.pending.place(), records, self._timeout_ms)
         acks = -1 if self._acks < 0 else 1  # LENT-IDENTITY: the answer to acks=0 is waited for, here
-        write = Write(*batch, size=len(records), acks=acks, since=self._now, payload=ticket)
+        write = ClientWrite(
+            *batch,
+            size=len(records),
+            acks=acks,
+            since=self._now,
+            pending=self.pending,
+            place=self.pending.place(),
+            batch=records,
+            timeout_ms=self._timeout_ms,
+        )
         if is_physical(stream):
             write.undeleted_partition_count, write.layout_epoch = row.undeleted_partition_count, row.layout_epoch
         self.taken.append((topic, write))
-        self._lanes.add(topic, stream, write)
+        self._dispatcher.add(topic, stream, write)
 
     def _refuse(self, topic: ManagedTopic | None, name: str, outcome: Outcome) -> None:
         self.pending.place(outcome)
-        stream = outcome.partition if self._target is virtual_partition else physical_stream(outcome.partition)
-        self._lanes.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
+        stream = self._view.stream(outcome.partition)
+        self._dispatcher.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
 
 
 def _view(records: bytes | None) -> memoryview | None:
     return None if records is None else memoryview(bytearray(records))
 
 
-def _fields(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "index": outcome.partition,
-        "error_code": outcome.error_code,
-        "base_offset": outcome.base_offset,
-        "log_append_time_ms": outcome.log_append_time_ms,
-        "log_start_offset": outcome.log_start_offset,
-        "record_errors": [
-            {"batch_index": index, "batch_index_error_message": message} for index, message in outcome.record_errors
+def _row(outcome: Outcome) -> ProduceResponsePartition:
+    return ProduceResponsePartition(
+        index=outcome.partition,
+        error_code=outcome.error_code,
+        base_offset=outcome.base_offset,
+        log_append_time_ms=outcome.log_append_time_ms,
+        log_start_offset=outcome.log_start_offset,
+        record_errors=[
+            ProduceResponseRecordError(batch_index=index, batch_index_error_message=message)
+            for index, message in outcome.record_errors
         ],
-        "error_message": outcome.error_message,
-    }
+        error_message=outcome.error_message,
+    )

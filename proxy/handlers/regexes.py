@@ -26,10 +26,11 @@ from typing import Final
 
 import structlog
 
-from kordon.codecs import apis
+from kordon.codecs.bodies import MetadataRequest
+from kordon.codecs.messages import metadata
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.expressions import matching
-from kordon.proxy.kafka.links import Links
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import OWN_PREFIX, face_of
 
@@ -53,7 +54,6 @@ def expand(regex: str, names: frozenset[str], managed: frozenset[str]) -> str | 
     Args:
         regex: The client's, in the syntax of RE2.
         names: Of all topics of the cluster.
-        managed: Of the managed ones.
     """
     seen = matching(regex, (name for name in names | managed if not name.startswith(OWN_PREFIX)))
     if seen is None:
@@ -98,13 +98,9 @@ class Patience:
 
 
 class TopicNames:
-    """The names of all topics of the cluster, read when somebody wants them, and again while somebody does.
+    """The names of all topics of the cluster, read when somebody wants them, and again while somebody does."""
 
-    Args:
-        links: By which brokers are asked.
-    """
-
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: BrokerConnections) -> None:
         self._links = links
         self._tasks = Tasks()
         self._names: frozenset[str] | None = None
@@ -123,11 +119,11 @@ class TopicNames:
         await self._tasks.stop()
 
     async def _ask(self) -> None:
-        fields = {"topics": None, "allow_auto_topic_creation": False}
+        asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
         try:
-            answer = await self._links.ask_any("metadata", apis.METADATA, _VERSIONS, fields)
+            answer = await self._links.ask_any("metadata", metadata.API, _VERSIONS, asked)
         except UpstreamUnavailable as error:
             log.warning("topic_names_unknown", error=str(error))
             return
-        self._names = frozenset(row.name for row in answer.topics)
+        self._names = frozenset(row.name for row in answer.topics if row.name is not None)
         self._next = time.monotonic() + _GOOD_SECONDS

@@ -7,16 +7,20 @@ connection only. A busy connection is asked about ahead, so that its requests wa
 
 That also proves that the client has logged in, and that its session has not expired: otherwise the broker ends the
 connection in place of an answer.
+
+Each handler says which right it needs (`right`). What Kordon answers without one needs no right to a topic but the
+log-in (`Rights.ask` without names): whatever else it takes is judged by the broker, which gets a part of the request.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kordon.codecs import apis
+from kordon.codecs.bodies import MetadataResponse
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request
 from kordon.proxy.core import verdicts
@@ -24,29 +28,12 @@ from kordon.proxy.core.interception import Question
 from kordon.proxy.kafka.operations import Operation
 
 _METADATA_VERSION: Final = 9
-"""Spoken by all brokers that can have managed topics; later ones tell topic ids as well."""
+"""All brokers that can have managed topics speak it; later versions tell topic ids as well."""
 _AHEAD: Final = 0.75
 """Part of its age after which an answer is asked for anew, while it still holds."""
 _FORGET_SECONDS: Final = 60.0
-"""After which what was told of a topic is dropped; whoever has waited for it has looked at it long before."""
+"""Time after which an answer is dropped; whoever waited for it has looked at it long before."""
 
-NEEDED: Final[Mapping[int, Operation]] = {
-    apis.PRODUCE: Operation.WRITE,
-    apis.FETCH: Operation.READ,
-    apis.LIST_OFFSETS: Operation.DESCRIBE,
-    apis.OFFSET_FOR_LEADER_EPOCH: Operation.DESCRIBE,
-    apis.DELETE_RECORDS: Operation.DELETE,
-    apis.PARTITION_LEADER_EPOCHS: Operation.DESCRIBE,
-    apis.CONSUMER_GROUP_POSITION: Operation.READ,
-    apis.CREATE_PARTITIONS: Operation.ALTER,
-    apis.ALTER_CONFIGS: Operation.ALTER_CONFIGS,
-    apis.INCREMENTAL_ALTER: Operation.ALTER_CONFIGS,
-}
-"""By api key, what brokers ask for; whatever else concerns managed topics they are asked themselves.
-
-What Kordon answers without a row here needs no right to a topic but the log-in (`Rights.ask` without names). Whatever
-else it takes is judged by the broker, which gets a part of the request.
-"""
 _LOGGED_IN: Final = ""
 """In place of a topic's name: any answer of the broker proves it."""
 
@@ -65,7 +52,6 @@ class Rights:
 
     Args:
         max_age_seconds: How long an answer holds.
-        clock: Seconds of a monotonic clock.
     """
 
     def __init__(self, max_age_seconds: float, clock: Callable[[], float]) -> None:
@@ -117,10 +103,10 @@ class Rights:
         self._last = known
         self._asked |= dict.fromkeys(names | {_LOGGED_IN}, now)
 
-        def told(answer: Any) -> None:
+        def told(answer: MetadataResponse) -> None:
             self._told = {name: each for name, each in self._told.items() if self._age(name) <= _FORGET_SECONDS}
             for row in answer.topics:
-                self._told[row.name] = _Told(now, row.error_code, row.topic_authorized_operations)
+                self._told[row.name or ""] = _Told(now, row.error_code, row.topic_authorized_operations)
             self._told[_LOGGED_IN] = _Told(now, Code.NONE, 0)
             for name in names | {_LOGGED_IN}:
                 self._asked.pop(name, None)

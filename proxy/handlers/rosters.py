@@ -14,11 +14,12 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kordon.codecs import apis
+from kordon.codecs.bodies import DescribeGroupsRequest, DescribeGroupsResponse, DescribeGroupsResponseGroup
 from kordon.codecs.error_codes import Code
-from kordon.codecs.messages import request
+from kordon.codecs.messages import describe_groups
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Question
 
@@ -38,7 +39,7 @@ class Roll:
     known: frozenset[str]
     """Who had reported when it was asked."""
     asked_at: float
-    answer: asyncio.Future[Any]
+    answer: asyncio.Future[DescribeGroupsResponseGroup]
     """What the broker says of the group."""
     over: asyncio.Event
     """Set when it is over, for better or worse."""
@@ -52,22 +53,12 @@ class Rosters:
         self._rolls: dict[str, Roll] = {}
 
     def vouches(self, group_id: str, member_id: str, others: Collection[str]) -> bool:
-        """Whether a member and all others that are known have been in the group at the same time.
-
-        Args:
-            group_id: Of the group.
-            member_id: Of the member.
-            others: Who else has reported.
-        """
+        """Whether a member and all others that are known have been in the group at the same time."""
         members = self._members.get(group_id, frozenset())
         return not others or (member_id in members and members.issuperset(others))
 
     def call(self, group_id: str, known: Collection[str]) -> tuple[Roll, Question | None]:
         """Returns what to wait for until `vouches` may say yes, and what has to be asked for that.
-
-        Args:
-            group_id: Of the group.
-            known: Who has reported.
 
         Returns:
             A question that is under way already where there is one, and then none to ask. Whoever asks calls `settle`.
@@ -76,22 +67,22 @@ class Rosters:
         under_way = self._rolls.get(group_id)
         if under_way is not None and now - under_way.asked_at < ASK_SECONDS:
             return under_way, None
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[DescribeGroupsResponseGroup] = asyncio.get_running_loop().create_future()
         roll = self._rolls[group_id] = Roll(group_id, frozenset(known), now, answer, asyncio.Event())
 
-        def told(value: Any) -> None:
+        def told(value: DescribeGroupsResponse) -> None:
             if not answer.done():
                 answer.set_result(value.groups[0])
 
         route = verdicts.route(apis.DESCRIBE_GROUPS, _VERSION)
         assert route is not None, "DescribeGroups is spoken"
-        return roll, Question(route, request(apis.DESCRIBE_GROUPS).build(_VERSION, {"groups": [group_id]}), told)
+        asked = describe_groups.REQUEST.build(_VERSION, DescribeGroupsRequest(groups=[group_id]))
+        return roll, Question(route, asked, told)
 
     async def settle(self, roll: Roll, take_out: Callable[[Collection[str]], Awaitable[None]]) -> int:
         """Waits for the answer, and has those taken out who are in the group no more.
 
         Args:
-            roll: The question.
             take_out: Does it; when it returns, they are known no more.
 
         Returns:
@@ -110,7 +101,7 @@ class Rosters:
                 self._members.move_to_end(roll.group_id)
                 if len(self._members) > _MOST_GROUPS:
                     self._members.popitem(last=False)
-            return int(group.error_code)
+            return group.error_code
         finally:
             self.give_up(roll)
 

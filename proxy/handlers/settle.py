@@ -5,17 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.kafka.questions import Form, PartitionQuestion, Questions, Row
+from kordon.proxy.kafka.leader_requests import Form, PartitionLeaderRequests, PartitionQuestion, Row
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.epochs import split_epoch
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import FoundOffset
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.proxy.topics.targets import Target
+from kordon.proxy.topics.views import View
 
 _ROUNDS: Final = 3
 HOLD_SECONDS: Final = 2.5
@@ -96,20 +96,17 @@ class LocatedStream:
         return epoch
 
 
-def find_place(topics: ManagedTopics, name: str, number: int, target: Target) -> LocatedStream:
+def find_place(topics: ManagedTopics, name: str, number: int, view: View) -> LocatedStream:
     """Finds a partition.
 
     Args:
-        topics: What is managed.
-        name: Of the topic.
         number: By which the client knows the partition.
-        target: What clients mean by numbers.
 
     Raises:
         Unsettled: There is none, or none yet.
     """
     topic = topics.named(name)
-    stream = target(topic.layout, number) if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
+    stream = view.find(topic.layout, number) if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
     if topic is not None and topic.unserved is not None:
         raise Unsettled(Code.NOT_LEADER_OR_FOLLOWER)
     if topic is None or isinstance(stream, Code):
@@ -129,17 +126,15 @@ class Plan:
 
 
 async def settle(
-    questions: Questions,
+    questions: PartitionLeaderRequests,
     form: Form,
     plans: Sequence[Callable[[], Plan]],
-    fields: Mapping[str, Any],
+    fields: Mapping[str, object],
     may_serve: Callable[[], bool],
 ) -> list[FoundOffset]:
     """Answers all rows of a request, with one request to each broker where all goes well.
 
     Args:
-        questions: Asks the brokers.
-        form: Of the api.
         plans: Each makes a row's plan under the layout in force; may raise Unsettled.
         fields: Of the requests to brokers, beside their topics.
         may_serve: Whether this worker's lease lives. Without it others may have gone on to a layout that is not known
@@ -182,3 +177,10 @@ def _read(plan: Plan, rows: Mapping[PartitionQuestion, Row]) -> FoundOffset:
         return plan.read({partition: rows[question] for partition, question in plan.questions.items()})
     except Unsettled as error:
         return FoundOffset(error=error.code)
+
+
+def found_in(row: Row, offset: str) -> FoundOffset:
+    """Reads what a broker has found of a partition; `offset` is the field that has it."""
+    if row["error_code"]:
+        return FoundOffset(error=row["error_code"])
+    return FoundOffset(row[offset], row.get("timestamp", -1), row.get("leader_epoch", -1))

@@ -21,12 +21,14 @@ import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from kordon.codecs.bodies import ConsumerGroupHeartbeatRequest as Request
+from kordon.codecs.bodies import ConsumerGroupHeartbeatResponse as Response
 from kordon.codecs.error_codes import Code
-from kordon.proxy.handlers.followed import Reply
-from kordon.proxy.handlers.refusals import RefusedMember
+from kordon.proxy.handlers.refused_members import RefusedMember
 from kordon.proxy.handlers.regexes import Patience, expand, said_by_client
+from kordon.proxy.handlers.replies import Reply
 from kordon.proxy.kafka.expressions import matching, may_match
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import OWN_PREFIX, ManagedTopics
@@ -53,10 +55,10 @@ class Subscription:
     regex: str | None = None
 
     @classmethod
-    def of(cls, value: Any) -> Subscription:
+    def of(cls, value: Request) -> Subscription:
         """Reads a heartbeat."""
         names = value.subscribed_topic_names
-        return cls(None if names is None else tuple(names), value.get("subscribed_topic_regex"))
+        return cls(None if names is None else tuple(names), value.get("subscribed_topic_regex", None))
 
     def after(self, before: Subscription) -> Subscription:
         """Returns what holds now; what a heartbeat does not say is as it was."""
@@ -71,7 +73,7 @@ class Subscription:
         return sys.getsizeof(names) + sum(map(sys.getsizeof, names)) + sys.getsizeof(self.regex)
 
 
-class MemberKey(NamedTuple):
+class SubscriberKey(NamedTuple):
     """Which member it is."""
 
     group_id: str
@@ -111,26 +113,25 @@ class Subscriptions:
         self._names = names
         self._patience = Patience()
         self._most_bytes = most_bytes
-        self._members: OrderedDict[MemberKey, _Member] = OrderedDict()
+        self._members: OrderedDict[SubscriberKey, _Member] = OrderedDict()
 
-    def look(self, value: Any, topics: ManagedTopics) -> Reply | None:
+    def look(self, value: Request, topics: ManagedTopics) -> Reply[Response] | None:
         """Puts faces and expanded expressions into a heartbeat where the coordinator is to learn them.
 
         Args:
             value: A ConsumerGroupHeartbeat; changed in place.
-            topics: What is managed.
 
         Returns:
             What is given the answer; None: there is nothing to learn of it.
         """
-        key = MemberKey(value.group_id, value.member_id)
+        key = SubscriberKey(value.group_id, value.member_id)
         if value.member_epoch < 0:
             return _Left(self, key) if key in self._members else None
-        regex = value.get("subscribed_topic_regex")
+        regex = value.get("subscribed_topic_regex", None)
         refusal = self._judged(regex, value, topics) if regex else None
         return refusal or self._translated(key, value, topics)
 
-    def remember(self, key: MemberKey, member: _Member, *, joins: bool) -> None:
+    def remember(self, key: SubscriberKey, member: _Member, *, joins: bool) -> None:
         """Keeps what a coordinator has accepted; members that joined longest ago make room."""
         before = self._members.get(key)
         if _bytes_of(key, member) > MOST_BYTES_OF_ONE:
@@ -143,23 +144,23 @@ class Subscriptions:
         while self.remembered_bytes > self._most_bytes:
             self._make_room(next(iter(self._members)))
 
-    def forget(self, key: MemberKey) -> None:
+    def forget(self, key: SubscriberKey) -> None:
         """Drops what is known of a member."""
         known = self._members.pop(key, None)
         self.remembered_bytes -= _bytes_of(key, known) if known is not None else 0
 
-    def _make_room(self, key: MemberKey) -> None:
+    def _make_room(self, key: SubscriberKey) -> None:
         self.forget(key)
         self.forgotten += 1
 
-    def _judged(self, regex: str, value: Any, topics: ManagedTopics) -> Reply | None:
+    def _judged(self, regex: str, value: Request, topics: ManagedTopics) -> Reply[Response] | None:
         """Looks at an expression as long as there is time for that; see `_refused`."""
         if self._patience.is_over:
             return RefusedMember(value, Code.COORDINATOR_LOAD_IN_PROGRESS, "other expressions are being checked")
         with self._patience.spent():
             return self._refused(regex, value, topics) if _concerns(regex, topics) else None
 
-    def _refused(self, regex: str, value: Any, topics: ManagedTopics) -> Reply | None:
+    def _refused(self, regex: str, value: Request, topics: ManagedTopics) -> Reply[Response] | None:
         """Has a member come again when names are known, or says why its expression cannot be had; None: it can."""
         names = self._names()
         if names is None:
@@ -172,7 +173,7 @@ class Subscriptions:
             return RefusedMember(value, Code.INVALID_REGULAR_EXPRESSION, f"{cut(regex)} {reason}: subscribe by names")
         return None
 
-    def _translated(self, key: MemberKey, value: Any, topics: ManagedTopics) -> Reply | None:
+    def _translated(self, key: SubscriberKey, value: Request, topics: ManagedTopics) -> Reply[Response] | None:
         now = Subscription.of(value)
         before = _corrected(self._members.get(key, _UNKNOWN), value, topics)
         said, has = now.after(before.said), now.after(before.sent)
@@ -194,19 +195,19 @@ class Subscriptions:
         return wanted if wanted is not None and len(wanted) <= _LONGEST else before
 
 
-@dataclass(frozen=True, slots=True)
-class _Taken:
+@dataclass(frozen=True)
+class _Taken(Reply[Response]):
     """Remembers what a member subscribes to once its coordinator has accepted it."""
 
     subscriptions: Subscriptions
-    key: MemberKey
+    key: SubscriberKey
     """As the heartbeat says it; a client older than Kafka 4.0 gets its member id with the answer."""
     member: _Member
     changed: bool
     joins: bool
     """Whether the member has said something, so that Kordon does not say it again by itself."""
 
-    def __call__(self, answer: Any) -> None:
+    def __call__(self, answer: Response) -> None:
         member_id = self.key.member_id or answer.member_id
         if answer.error_code or not member_id:
             return
@@ -216,15 +217,15 @@ class _Taken:
             log.info("subscription_renewed", group=key.group_id, member=member_id, names=_count(self.member.sent))
 
 
-@dataclass(frozen=True, slots=True)
-class _Left:
+@dataclass(frozen=True)
+class _Left(Reply[Response]):
     """Forgets a member once its coordinator has let it go."""
 
     subscriptions: Subscriptions
-    key: MemberKey
+    key: SubscriberKey
     changed: bool = False
 
-    def __call__(self, answer: Any) -> None:
+    def __call__(self, answer: Response) -> None:
         if not answer.error_code:
             self.subscriptions.forget(self.key)
 
@@ -233,11 +234,11 @@ def _count(sent: Subscription) -> int:
     return len(sent.names or ())
 
 
-def _bytes_of(key: MemberKey, member: _Member) -> int:
+def _bytes_of(key: SubscriberKey, member: _Member) -> int:
     return sum(map(sys.getsizeof, key)) + member.bytes + _OVERHEAD_BYTES
 
 
-def _put(value: Any, wanted: Subscription, has: Subscription) -> bool:
+def _put(value: Request, wanted: Subscription, has: Subscription) -> bool:
     """Says in a heartbeat what is wanted, where the coordinator would have something else by it."""
     says_names = wanted.names not in (None, has.names)
     says_regex = wanted.regex not in (None, has.regex)
@@ -248,7 +249,7 @@ def _put(value: Any, wanted: Subscription, has: Subscription) -> bool:
     return says_names or says_regex
 
 
-def _corrected(known: _Member, value: Any, topics: ManagedTopics) -> _Member:
+def _corrected(known: _Member, value: Request, topics: ManagedTopics) -> _Member:
     """Takes what the controller has seen coordinators have, of members whose topic is taken over (TAKEOVER-WAITS)."""
     for topic in topics if value.member_epoch > 0 else ():
         for each in topic.takeover.subscribers if topic.takeover is not None else ():

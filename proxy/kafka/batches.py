@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
@@ -34,7 +34,8 @@ class Copy(NamedTuple):
 
     key: bytes
     value: bytes | None
-    timestamp_ms: int
+    timestamp_ms: int | None
+    """None: when it is written; a record of magic 0 has no time."""
     headers: Sequence[tuple[str, bytes | None]] = ()
 
 
@@ -72,7 +73,6 @@ def build_batch(
 
     Args:
         entries: At least one.
-        identity: Of its producer.
         is_transactional: Whether it belongs to a transaction.
         codec: By which it is compressed.
     """
@@ -88,12 +88,11 @@ def build_copies(
 
     Args:
         copies: At least one.
-        identity: Of its producer.
         is_transactional: Whether it belongs to a transaction.
         codec: By which it is compressed.
     """
     size = sum(map(size_of_copy, copies)) + HEADER_BYTES
-    builder: Any = DefaultRecordBatchBuilder(2, codec, is_transactional, *identity, size)
+    builder = DefaultRecordBatchBuilder(2, codec, is_transactional, *identity, size)
     for place, copy in enumerate(copies):
         kept = builder.append(place, copy.timestamp_ms, copy.key, copy.value, list(copy.headers))
         assert kept is not None  # the size was made for them
@@ -138,7 +137,6 @@ class Committed:
     Whatever cannot be read is passed, and told by a record with a fault, so that it holds up nothing behind it.
 
     Args:
-        buffer: The records field.
         aborted: (producer id, first offset) of each aborted transaction in it, as the broker told.
         position: The offset that was asked for; what lies before it in the first batch is left out.
         end: The high watermark; no batch reaches beyond it.

@@ -31,7 +31,7 @@ def matches(regex: str, name: str) -> bool:
 
 def matching(regex: str, names: Iterable[str]) -> frozenset[str] | None:
     """Returns the names that an expression matches; None: it would take too long to say."""
-    compiled: Any = _compiled(regex)
+    compiled = _compiled(regex)
     if compiled is None or compiled is _TOO_LARGE:
         return None if compiled is _TOO_LARGE else frozenset()
     found, until = set[str](), time.thread_time() + _LONGEST_SECONDS

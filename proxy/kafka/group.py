@@ -5,18 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from kordon.codecs.bodies import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    LeaveGroupRequest,
+    LeaveGroupRequestMember,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    SyncGroupRequest,
+    SyncGroupRequestAssignment,
+)
 from kordon.codecs.error_codes import Code, name_of
+from kordon.codecs.messages import heartbeat, join_group, leave_group, offset_commit, sync_group
+from kordon.codecs.row import Row
+from kordon.codecs.schema import Api
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
 from kordon.proxy.kafka.upstream import UpstreamClient
 
-OFFSET_COMMIT: Final = 8
-JOIN_GROUP: Final = 11
-HEARTBEAT: Final = 12
-LEAVE_GROUP: Final = 13
-SYNC_GROUP: Final = 14
+_Request = TypeVar("_Request", bound=Row)
+_Response = TypeVar("_Response", bound=Row)
 
 GROUP: Final = "kordon"
 PROTOCOL_TYPE: Final = "kordon"
@@ -93,15 +105,13 @@ class Joined:
 
 
 class GroupCoordinator:
-    """A connection of its own to the group's coordinator, found anew when it moves.
+    """A connection of its own to the group's coordinator, which is looked up again when it moves.
 
     A broker works on one request of a connection at a time, and a JoinGroup may take as long as the slowest member: who
     must not wait for that has a coordinator of his own.
 
     Args:
-        brokers: Where brokers are found.
         purpose: Names the connection.
-        group: The group's id.
     """
 
     def __init__(self, brokers: Brokers, purpose: str, group: str = GROUP) -> None:
@@ -122,22 +132,22 @@ class GroupCoordinator:
         """Joins, and returns when all members have, or are given up.
 
         Args:
-            about: What the others are told.
             session_ms: After which without heartbeats, or a JoinGroup in a rebalance, a member is given up.
 
         Raises:
             GroupRefused: The coordinator does not want it.
             UpstreamUnavailable: The coordinator does not answer.
         """
-        fields = {
-            "session_timeout_ms": session_ms,
-            "rebalance_timeout_ms": session_ms,
-            "member_id": self.member_id,
-            "protocol_type": PROTOCOL_TYPE,
-            "protocols": [{"name": PROTOCOL, "metadata": about.build()}],
-        }
+        asked = JoinGroupRequest(
+            group_id=self._group,
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=session_ms,
+            member_id=self.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocols=[JoinGroupRequestProtocol(name=PROTOCOL, metadata=about.build())],
+        )
         timeout = session_ms / 1000 + _JOIN_GRACE_SECONDS
-        answer = await self._ask(JOIN_GROUP, range(2, 10), fields, timeout)
+        answer = await self._ask(join_group.API, range(2, 10), asked, timeout)
         if answer.error_code == Code.MEMBER_ID_REQUIRED and not self.member_id:  # KIP-394
             self.member_id = answer.member_id
             return await self.join(about, session_ms)
@@ -156,13 +166,18 @@ class GroupCoordinator:
             UpstreamUnavailable: The coordinator does not answer.
         """
         listed = build_members(joined.members)
-        fields = {
-            **_membership(joined),
-            "protocol_type": PROTOCOL_TYPE,
-            "protocol_name": PROTOCOL,
-            "assignments": [{"member_id": member.member_id, "assignment": listed} for member in joined.members],
-        }
-        answer = await self._ask(SYNC_GROUP, range(6), fields)
+        assignments = [
+            SyncGroupRequestAssignment(member_id=each.member_id, assignment=listed) for each in joined.members
+        ]
+        asked = SyncGroupRequest(
+            group_id=self._group,
+            generation_id=joined.generation,
+            member_id=joined.member_id,
+            protocol_type=PROTOCOL_TYPE,
+            protocol_name=PROTOCOL,
+            assignments=assignments,
+        )
+        answer = await self._ask(sync_group.API, range(6), asked)
         _refuse("synchronising", answer.error_code)
         return parse_members(answer.assignment)
 
@@ -173,7 +188,8 @@ class GroupCoordinator:
             GroupRefused: The generation is over, or about to be.
             UpstreamUnavailable: The coordinator does not answer.
         """
-        answer = await self._ask(HEARTBEAT, range(5), _membership(joined))
+        asked = HeartbeatRequest(group_id=self._group, generation_id=joined.generation, member_id=joined.member_id)
+        answer = await self._ask(heartbeat.API, range(5), asked)
         _refuse("heartbeat", answer.error_code)
 
     async def commit(self, joined: Joined, topic: str, offset: int, metadata: str) -> None:
@@ -183,13 +199,14 @@ class GroupCoordinator:
             GroupRefused: The generation is over; or it is not complete yet (REBALANCE_IN_PROGRESS).
             UpstreamUnavailable: The coordinator does not answer.
         """
-        part = {"partition_index": 0, "committed_offset": offset, "committed_metadata": metadata}
-        fields = {
-            "generation_id_or_member_epoch": joined.generation,
-            "member_id": joined.member_id,
-            "topics": [{"name": topic, "partitions": [part]}],
-        }
-        answer = await self._ask(OFFSET_COMMIT, range(2, 9), fields)
+        part = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata=metadata)
+        asked = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=joined.generation,
+            member_id=joined.member_id,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=[part])],
+        )
+        answer = await self._ask(offset_commit.API, range(2, 9), asked)
         for of_topic in answer.topics:
             for each in of_topic.partitions:
                 self._look(each.error_code)
@@ -201,20 +218,22 @@ class GroupCoordinator:
         Raises:
             UpstreamUnavailable: The coordinator does not answer.
         """
-        fields = {"member_id": self.member_id, "members": [{"member_id": self.member_id}]}
-        await self._ask(LEAVE_GROUP, range(6), fields)
+        members = [LeaveGroupRequestMember(member_id=self.member_id)]
+        asked = LeaveGroupRequest(group_id=self._group, member_id=self.member_id, members=members)
+        await self._ask(leave_group.API, range(6), asked)
         self.member_id = ""
 
-    async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any], timeout: float | None = None) -> Any:
+    async def _ask(
+        self, api: Api[_Request, _Response], versions: range, body: _Request, timeout: float | None = None
+    ) -> _Response:
         try:
             if self._client is None or self._client.closed:
                 self._client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, self._purpose)
-            version = self._client.version(api_key, versions)
-            answer = await self._client.ask(api_key, version, {"group_id": self._group, **fields}, timeout)
+            answer = await self._client.ask(api, self._client.version(api.key, versions), body, timeout)
         except BaseException:
             self.close()  # a question that nobody waits for any more would hold up the next one
             raise
-        self._look(answer.get("error_code", Code.NONE))
+        self._look(answer.get("error_code", int(Code.NONE)))
         return answer
 
     def _look(self, code: int) -> None:
@@ -222,10 +241,6 @@ class GroupCoordinator:
         if code in _COORDINATOR_AWAY:
             self.close()
             raise UpstreamUnavailable(f"coordinator of group {self._group}: {name_of(code)}")
-
-
-def _membership(joined: Joined) -> dict[str, Any]:
-    return {"generation_id": joined.generation, "member_id": joined.member_id}
 
 
 def _refuse(what: str, code: int) -> None:

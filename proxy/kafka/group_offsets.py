@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Collection, Iterator, Sequence
+from typing import Final, NamedTuple, TypeVar
 
-from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    ConsumerGroupDescribeRequest,
+    ListGroupsRequest,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestGroupTopic,
+    OffsetFetchResponseGroup,
+)
 from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import consumer_group_describe, list_groups, offset_fetch
+from kordon.codecs.row import Row
+from kordon.codecs.schema import Api
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import refuse
 from kordon.proxy.kafka.expressions import matches
 from kordon.proxy.ordering.takeover import Subscriber
 
-LIST_GROUPS: Final = 16
+_Request = TypeVar("_Request", bound=Row)
+_Response = TypeVar("_Response", bound=Row)
+
 _LIST_VERSIONS: Final = range(3, 6)
 _FETCH_VERSIONS: Final = range(8, 10)
 """Several groups in one request (Kafka 3.0), topics by their names."""
@@ -36,11 +48,7 @@ class ListedGroup(NamedTuple):
 
 
 class GroupOffsets:
-    """Asks brokers about groups.
-
-    Args:
-        brokers: Where they are found.
-    """
+    """Asks brokers about groups."""
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
@@ -63,24 +71,23 @@ class GroupOffsets:
         Args:
             groups: By `groups`.
             names: Of one topic; where a group has commits under several, those under the first count (COMMITS-FOUND).
-            partitions: Of which.
 
         Raises:
             UpstreamUnavailable: A broker does not answer, or a coordinator is just being moved.
         """
-        topics = [{"name": name, "partition_indexes": list(partitions)} for name in names]
+        topics = [OffsetFetchRequestGroupTopic(name=name, partition_indexes=list(partitions)) for name in names]
         found: dict[str, dict[int, int]] = {}
         for node_id, some in _portions(groups):
-            rows = [{"group_id": group, "topics": topics} for group in some]
-            fields = {"groups": rows, "require_stable": False}
-            answer = await self._ask(node_id, apis.OFFSET_FETCH, _FETCH_VERSIONS, fields)
+            rows = [OffsetFetchRequestGroup(group_id=group, topics=topics) for group in some]
+            asked = OffsetFetchRequest(groups=rows)
+            answer = await self._ask(node_id, offset_fetch.API, _FETCH_VERSIONS, asked)
             for group in answer.groups:
                 if group.error_code != Code.GROUP_ID_NOT_FOUND:  # deleted meanwhile
                     refuse(f"commits of group {group.group_id}", group)
                     found[group.group_id] = _offsets(group, names)
         return {group: offsets for group, offsets in found.items() if offsets}
 
-    async def all_committed(self, groups: Collection[ListedGroup]) -> list[Any]:
+    async def all_committed(self, groups: Collection[ListedGroup]) -> list[OffsetFetchResponseGroup]:
         """Returns a row for each group, with all its commits or an error code, as its coordinator tells it.
 
         Args:
@@ -89,11 +96,11 @@ class GroupOffsets:
         Raises:
             UpstreamUnavailable: A broker does not answer, or cannot be asked about several groups at once.
         """
-        found: list[Any] = []
+        found: list[OffsetFetchResponseGroup] = []
         for node_id, some in _portions(groups, _ALL_AT_ONCE):
-            rows = [{"group_id": group, "topics": None} for group in some]
-            fields = {"groups": rows, "require_stable": False}
-            found += (await self._ask(node_id, apis.OFFSET_FETCH, _FETCH_VERSIONS, fields)).groups
+            rows = [OffsetFetchRequestGroup(group_id=group, topics=None) for group in some]
+            asked = OffsetFetchRequest(groups=rows)
+            found += (await self._ask(node_id, offset_fetch.API, _FETCH_VERSIONS, asked)).groups
         return found
 
     async def subscribers(self, groups: Collection[ListedGroup], topic: str) -> list[Subscriber]:
@@ -104,8 +111,8 @@ class GroupOffsets:
         """
         found: list[Subscriber] = []
         for node_id, some in _portions([group for group in groups if group.type.lower() == _KIP_848]):
-            fields = {"group_ids": some, "include_authorized_operations": False}
-            answer = await self._ask(node_id, apis.CONSUMER_GROUP_DESCRIBE, _DESCRIBE_VERSIONS, fields)
+            asked = ConsumerGroupDescribeRequest(group_ids=some)
+            answer = await self._ask(node_id, consumer_group_describe.API, _DESCRIBE_VERSIONS, asked)
             for group in answer.groups:
                 if group.error_code != Code.GROUP_ID_NOT_FOUND:
                     refuse(f"members of group {group.group_id}", group)
@@ -118,14 +125,13 @@ class GroupOffsets:
         return found
 
     async def _of(self, node_id: int) -> list[ListedGroup]:
-        fields: dict[str, Any] = {"states_filter": [], "types_filter": []}
-        listed = await self._ask(node_id, LIST_GROUPS, _LIST_VERSIONS, fields)
+        listed = await self._ask(node_id, list_groups.API, _LIST_VERSIONS, ListGroupsRequest())
         refuse(f"groups of broker {node_id}", listed)
-        return [ListedGroup(row.group_id, node_id, row.get("group_type") or "") for row in listed.groups]
+        return [ListedGroup(row.group_id, node_id, row.get("group_type", "")) for row in listed.groups]
 
-    async def _ask(self, node_id: int, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+    async def _ask(self, node_id: int, api: Api[_Request, _Response], versions: range, body: _Request) -> _Response:
         client = await self._brokers.to(node_id)
-        return await client.ask(api_key, client.version(api_key, versions), fields)
+        return await client.ask(api, client.version(api.key, versions), body)
 
 
 def _portions(groups: Collection[ListedGroup], most: int = _AT_ONCE) -> Iterator[tuple[int, list[str]]]:
@@ -136,8 +142,8 @@ def _portions(groups: Collection[ListedGroup], most: int = _AT_ONCE) -> Iterator
             yield node_id, names[at : at + most]
 
 
-def _offsets(group: Any, names: Sequence[str]) -> dict[int, int]:
-    by_name: Mapping[str, Any] = {topic.name: topic for topic in group.topics}
+def _offsets(group: OffsetFetchResponseGroup, names: Sequence[str]) -> dict[int, int]:
+    by_name = {topic.name: topic for topic in group.topics}
     found: dict[int, int] = {}
     for name in reversed(names):
         for row in by_name[name].partitions if name in by_name else ():

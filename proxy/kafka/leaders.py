@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from kordon.codecs import apis
-from kordon.proxy.kafka.links import Links
+from kordon.codecs.bodies import MetadataRequest, MetadataRequestTopic, MetadataResponsePartition, MetadataResponseTopic
+from kordon.codecs.error_codes import Code, name_of
+from kordon.codecs.messages import metadata
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.broker_connections import BrokerConnections
+from kordon.proxy.kafka.upstream import UpstreamClient
 
 NO_NODE: Final = -1
 _PURPOSE: Final = "metadata"
@@ -29,18 +33,32 @@ class Leader:
     """-1 while nobody leads."""
     epoch: int
     """The leader epoch; -1 where the broker does not tell."""
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    offline: tuple[int, ...]
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+
+    @property
+    def is_elected(self) -> bool:
+        """Whether somebody leads it."""
+        return self.node_id != NO_NODE
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLeaders:
+    """What a broker said of a topic."""
+
+    topic_id: UUID | None
+    """None: the broker gave an error in place of the topic; the zero id where brokers have no ids."""
+    leaders: Mapping[int, Leader]
+    """By physical partition."""
+    error_code: int = Code.NONE
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a broker said of a topic."""
+    """What is known of a topic, and for how long."""
 
-    topic_id: UUID | None
-    """None: there is no such topic."""
-    leaders: Mapping[int, Leader]
+    told: TopicLeaders
     asked: float
     """When, in seconds of the monotonic clock."""
     good_until: float
@@ -48,7 +66,13 @@ class _Known:
     """How often the topic had been forgotten when the broker was asked."""
 
 
-_NOTHING: Final = _Known(None, {}, -1, -1, 0)
+_NOTHING: Final = _Known(TopicLeaders(None, {}), -1, -1, 0)
+
+
+def topics_asked(names: Iterable[str]) -> MetadataRequest:
+    """Returns a request that asks for topics, and creates none by asking."""
+    topics = [MetadataRequestTopic(name=name) for name in names]
+    return MetadataRequest(topics=topics, allow_auto_topic_creation=False)
 
 
 class Leaders:
@@ -58,9 +82,8 @@ class Leaders:
         links: By which brokers are asked.
     """
 
-    def __init__(self, links: Links) -> None:
-        self.on_elected: Callable[[str, int], None] = _nobody_cares
-        """Told of a topic's physical partition that has another leader epoch than before."""
+    def __init__(self, links: BrokerConnections) -> None:
+        self._told: list[Callable[[str, int], None]] = []
         self._links = links
         self._known: dict[str, _Known] = {}
         self._wanted: set[str] = set()
@@ -68,40 +91,72 @@ class Leaders:
         """How often, by topic: what was asked for before the last time does not count any more."""
         self._asking = asyncio.Lock()
 
+    def tell_elections(self, told: Callable[[str, int], None]) -> None:
+        """Calls `told` from now on with each topic's physical partition that has another leader epoch than before."""
+        self._told.append(told)
+
     async def of(self, topic: str) -> Mapping[int, Leader]:
         """Returns the leaders by physical partition; empty for a topic that no broker knows.
 
         Raises:
             UpstreamUnavailable: No broker answers.
         """
-        return (await self._fresh(topic)).leaders
+        return (await self._fresh(topic)).told.leaders
+
+    async def leader(self, topic: str, partition: int) -> Leader:
+        """Returns the leader of a physical partition.
+
+        Raises:
+            UpstreamUnavailable: Nobody leads it, there is no such partition, or no broker answers.
+        """
+        told = (await self._fresh(topic)).told
+        leader = told.leaders.get(partition)
+        if leader is None or leader.node_id == NO_NODE:
+            self.forget(topic)
+            raise UpstreamUnavailable(f"{topic}-{partition} has no leader ({name_of(told.error_code)})")
+        return leader
+
+    async def connection(self, topic: str, partition: int, purpose: str) -> UpstreamClient:
+        """Returns a connection to the leader of a physical partition.
+
+        Args:
+            purpose: As of `BrokerConnections.to`.
+
+        Raises:
+            UpstreamUnavailable: There is no leader, or it cannot be reached.
+        """
+        return await self._links.to((await self.leader(topic, partition)).node_id, purpose)
 
     def known(self, topic: str) -> Mapping[int, Leader] | None:
         """Returns the leaders by physical partition where nobody needs to be asked; None: call `of`."""
         known = self._good(topic)
-        return known.leaders if known is not None else None
+        return known.told.leaders if known is not None else None
 
     async def topic_id(self, topic: str) -> UUID | None:
-        """Returns a topic's id; None for one that no broker knows, the zero id where brokers have no ids.
+        """Returns a topic's id, as `TopicLeaders.topic_id`.
 
         Raises:
             UpstreamUnavailable: No broker answers.
         """
-        return (await self._fresh(topic)).topic_id
+        return (await self._fresh(topic)).told.topic_id
 
     def forget(self, topic: str) -> None:
-        """Has the next caller wait for a new answer, as when a broker says that it is not the leader."""
+        """Makes the next caller wait for a new answer; for when a broker says that it is not the leader."""
         self._forgotten[topic] += 1
 
-    async def renew(self, topic: str) -> None:
-        """Asks anew; what is known holds until the answer is there, so that nobody waits for it.
+    async def renew(self, *topics: str) -> dict[str, TopicLeaders]:
+        """Asks again; what is known holds until the answer is there, so that nobody waits for it.
+
+        Returns:
+            The answer, by topic.
 
         Raises:
             UpstreamUnavailable: No broker answers.
         """
         async with self._asking:
-            self._wanted.add(topic)
+            self._wanted.update(topics)
             await self._ask(self._wanted)
+            return {topic: self._known.get(topic, _NOTHING).told for topic in topics}
 
     async def _fresh(self, topic: str) -> _Known:
         self._wanted.add(topic)
@@ -130,36 +185,33 @@ class Leaders:
     async def _ask(self, topics: set[str]) -> None:
         self._wanted = set()
         counts = {name: self._forgotten[name] for name in topics}
-        fields = {"topics": [{"name": name} for name in sorted(topics)], "allow_auto_topic_creation": False}
         asked = time.monotonic()
-        answer = await self._links.ask_any(_PURPOSE, apis.METADATA, _VERSIONS, fields)
+        answer = await self._links.ask_any(_PURPOSE, metadata.API, _VERSIONS, topics_asked(sorted(topics)))
         self._links.topology.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})
         for row in answer.topics:
-            former, known = self._known.get(row.name, _NOTHING), self._read(row, asked, counts.get(row.name, 0))
-            self._known[row.name] = known
-            for partition, leader in known.leaders.items():
-                if partition in former.leaders and former.leaders[partition].epoch != leader.epoch:
-                    self.on_elected(row.name, partition)
+            name = row.name or ""  # null where a topic is asked for by its id
+            former = self._known.get(name, _NOTHING)
+            known = self._known[name] = self._read(row, former, asked, counts.get(name, 0))
+            before = former.told.leaders
+            for partition, leader in known.told.leaders.items():
+                if partition in before and before[partition].epoch != leader.epoch:
+                    for told in self._told:
+                        told(name, partition)
 
-    def _read(self, row: Any, asked: float, count: int) -> _Known:
+    def _read(self, row: MetadataResponseTopic, former: _Known, asked: float, count: int) -> _Known:
         if row.error_code:
-            return _Known(None, {}, asked, asked + _PAUSE_SECONDS, count)
+            return _Known(TopicLeaders(None, {}, row.error_code), asked, asked + _PAUSE_SECONDS, count)
         topic_id = row.get("topic_id", UUID(int=0))
-        former = self._known.get(row.name, _NOTHING)
-        before = former.leaders if former.topic_id == topic_id else {}
+        before = former.told.leaders if former.told.topic_id == topic_id else dict[int, Leader]()
         leaders = {each.partition_index: _newer(before.get(each.partition_index), each) for each in row.partitions}
         led = all(leader.node_id != NO_NODE for leader in leaders.values())
         seconds = self._links.topology.config.refresh_ms / 1000 if led else _PAUSE_SECONDS
-        return _Known(topic_id, leaders, asked, asked + seconds, count)
+        return _Known(TopicLeaders(topic_id, leaders), asked, asked + seconds, count)
 
 
-def _nobody_cares(topic: str, partition: int) -> None:
-    """Does nothing."""
-
-
-def _newer(before: Leader | None, row: Any) -> Leader:
+def _newer(before: Leader | None, row: MetadataResponsePartition) -> Leader:
     """Takes what a broker says, unless it has not heard yet what another one has said before."""
     if before is not None and row.leader_epoch < before.epoch:
         return before
-    replicas, isr, offline = (tuple(row[name]) for name in ("replica_nodes", "isr_nodes", "offline_replicas"))
-    return Leader(row.leader_id, row.leader_epoch, replicas, isr, offline)
+    copies = tuple(row.replica_nodes), tuple(row.isr_nodes), tuple(row.offline_replicas)
+    return Leader(row.leader_id, row.leader_epoch, *copies)

@@ -14,7 +14,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import google_crc32c
 import structlog
@@ -22,7 +22,7 @@ import structlog
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import CRC_AT, CRC_FROM, CURRENT_MAGIC
 from kordon.codecs.split import COMPRESSION, Batch
-from kordon.codecs.unpack import UnpackedTooLarge, records_in, unpacked
+from kordon.codecs.unpack import OpenedRecord, UnpackedTooLarge, records_in, unpacked
 from kordon.proxy.core.errors import KordonError
 
 log = structlog.get_logger(__name__)
@@ -74,12 +74,11 @@ class Opener:
         self._turn = time.monotonic()
 
     async def open(
-        self, place: BatchAddress, batch: Batch, data: memoryview, take: Callable[[list[Any]], None]
+        self, place: BatchAddress, batch: Batch, data: memoryview, take: Callable[[list[OpenedRecord]], None]
     ) -> None:
         """Opens a batch.
 
         Args:
-            place: Where it stands.
             batch: As its header has it.
             data: Its bytes, all of them.
             take: Is given its records, in order and in slices. Those before an error have been given.
@@ -98,7 +97,7 @@ class Opener:
                 raise
             raise self._pass_over(name, batch, error) from error
 
-    async def _open(self, batch: Batch, data: memoryview, take: Callable[[list[Any]], None]) -> None:
+    async def _open(self, batch: Batch, data: memoryview, take: Callable[[list[OpenedRecord]], None]) -> None:
         plain = self._plain_if_little(batch, data)
         async with self._one if plain is None else nullcontext():  # so that the worker holds one large batch at most
             if plain is None:
@@ -140,8 +139,8 @@ def _is_damaged(batch: Batch, data: memoryview) -> bool:
     return int(google_crc32c.value(bytes(data[CRC_FROM:]))) != int.from_bytes(data[CRC_AT:CRC_FROM], "big")
 
 
-def _slices(records: Iterable[Any]) -> Iterator[list[Any]]:
-    found: list[Any] = []
+def _slices(records: Iterable[OpenedRecord]) -> Iterator[list[OpenedRecord]]:
+    found: list[OpenedRecord] = []
     size = 0
     for record in records:
         found.append(record)

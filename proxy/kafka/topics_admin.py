@@ -3,24 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeVar
 from uuid import UUID
 
+from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    CreatePartitionsRequest,
+    CreatePartitionsRequestTopic,
+    CreateTopicsRequest,
+    CreateTopicsRequestConfig,
+    CreateTopicsRequestTopic,
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeConfigsRequestResource,
+    DescribeConfigsResponseResult,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsRequestConfig,
+    IncrementalAlterConfigsRequestResource,
+)
 from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import (
+    create_partitions,
+    create_topics,
+    delete_topics,
+    describe_configs,
+    incremental_alter_configs,
+    metadata,
+)
+from kordon.codecs.row import Row
+from kordon.codecs.schema import Api
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.ends import LeaderAt, PartitionEnds, TopicsRefused, refuse
+from kordon.proxy.kafka.ends import PartitionEnds, TopicsRefused, refuse
 from kordon.proxy.kafka.group_offsets import GroupOffsets
+from kordon.proxy.kafka.leaders import Leader, topics_asked
 
 __all__ = ["TopicsAdmin", "TopicsRefused"]
 
-METADATA: Final = 3
-CREATE_TOPICS: Final = 19
-DELETE_TOPICS: Final = 20
-DESCRIBE_CONFIGS: Final = 32
-CREATE_PARTITIONS: Final = 37
-INCREMENTAL_ALTER_CONFIGS: Final = 44
+_Request = TypeVar("_Request", bound=Row)
+_Response = TypeVar("_Response", bound=Row)
 
 _TOPIC_RESOURCE: Final = 2
 _BROKER_RESOURCE: Final = 4
@@ -36,11 +58,7 @@ _NEW_TOPIC_SECONDS: Final = 30.0
 
 
 class TopicsAdmin(PartitionEnds):
-    """Asks brokers, each time the one that is to be asked.
-
-    Args:
-        brokers: Where they are found.
-    """
+    """Asks brokers, each time the one that is to be asked."""
 
     def __init__(self, brokers: Brokers) -> None:
         super().__init__(brokers)
@@ -50,10 +68,7 @@ class TopicsAdmin(PartitionEnds):
         """Creates a topic.
 
         Args:
-            name: Its name.
-            partitions: How many.
             replicas: Copies of each; -1: as the brokers have it by default.
-            configs: Topic configs.
 
         Returns:
             False when it is there already, whatever it is like.
@@ -62,14 +77,14 @@ class TopicsAdmin(PartitionEnds):
             TopicsRefused: The cluster does not want it.
             UpstreamUnavailable: The cluster does not answer.
         """
-        topic = {
-            "name": name,
-            "num_partitions": partitions,
-            "replication_factor": replicas,
-            "assignments": [],
-            "configs": [{"name": key, "value": value} for key, value in configs.items()],
-        }
-        answer = await self._ask_controller(CREATE_TOPICS, range(2, 8), {"topics": [topic], "timeout_ms": 8_000})
+        topic = CreateTopicsRequestTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=replicas,
+            configs=[CreateTopicsRequestConfig(name=key, value=value) for key, value in configs.items()],
+        )
+        asked = CreateTopicsRequest(topics=[topic], timeout_ms=8_000)
+        answer = await self._ask_controller(create_topics.API, range(2, 8), asked)
         (result,) = answer.topics
         if result.error_code == Code.TOPIC_ALREADY_EXISTS:
             return False
@@ -85,8 +100,9 @@ class TopicsAdmin(PartitionEnds):
         """
         if len(await self.leaders(topic)) >= count:
             return
-        fields = {"topics": [{"name": topic, "count": count, "assignments": None}], "timeout_ms": 8_000}
-        (result,) = (await self._ask_controller(CREATE_PARTITIONS, range(4), fields)).results
+        wanted = CreatePartitionsRequestTopic(name=topic, count=count, assignments=None)
+        asked = CreatePartitionsRequest(topics=[wanted], timeout_ms=8_000)
+        (result,) = (await self._ask_controller(create_partitions.API, range(4), asked)).results
         if result.error_code == Code.INVALID_PARTITIONS and len(await self.leaders(topic)) >= count:
             return  # somebody else was faster
         refuse(f"growing {topic} to {count} partitions", result)
@@ -101,8 +117,8 @@ class TopicsAdmin(PartitionEnds):
             TopicsRefused: The cluster does not want it.
             UpstreamUnavailable: The cluster does not answer.
         """
-        fields = {"topic_names": [name], "timeout_ms": 8_000}
-        (result,) = (await self._ask_controller(DELETE_TOPICS, range(1, 6), fields)).responses
+        asked = DeleteTopicsRequest(topic_names=[name], timeout_ms=8_000)
+        (result,) = (await self._ask_controller(delete_topics.API, range(1, 6), asked)).responses
         if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
             return False
         refuse(f"deleting {name}", result)
@@ -142,13 +158,14 @@ class TopicsAdmin(PartitionEnds):
             times.append(int(told))
         return max(times, default=None)
 
-    async def _ask_broker(self, node_id: int, names: Sequence[str]) -> Any:
+    async def _ask_broker(self, node_id: int, names: list[str]) -> DescribeConfigsResponseResult:
         """Asks a broker, which alone tells them, for some of its configs."""
         client = await self._brokers.to(node_id)
-        fields = {"resource_type": _BROKER_RESOURCE, "resource_name": str(node_id), "configuration_keys": names}
-        answer = await client.ask(
-            DESCRIBE_CONFIGS, client.version(DESCRIBE_CONFIGS, range(1, 5)), {"resources": [fields]}
+        resource = DescribeConfigsRequestResource(
+            resource_type=_BROKER_RESOURCE, resource_name=str(node_id), configuration_keys=names
         )
+        version = client.version(apis.DESCRIBE_CONFIGS, range(1, 5))
+        answer = await client.ask(describe_configs.API, version, DescribeConfigsRequest(resources=[resource]))
         (result,) = answer.results
         return result
 
@@ -168,22 +185,28 @@ class TopicsAdmin(PartitionEnds):
             TopicsRefused: There is no such topic, the cluster does not want it, or Kordon may not.
             UpstreamUnavailable: The cluster does not answer.
         """
-        configs = [{"name": key, "config_operation": _SET, "value": value} for key, value in values.items()]
-        resource = {"resource_type": _TOPIC_RESOURCE, "resource_name": name, "configs": configs}
-        fields = {"resources": [resource], "validate_only": False}
-        (result,) = (await self._brokers.ask_any(INCREMENTAL_ALTER_CONFIGS, range(2), fields)).responses
+        configs = [
+            IncrementalAlterConfigsRequestConfig(name=key, config_operation=_SET, value=value)
+            for key, value in values.items()
+        ]
+        resource = IncrementalAlterConfigsRequestResource(
+            resource_type=_TOPIC_RESOURCE, resource_name=name, configs=configs
+        )
+        asked = IncrementalAlterConfigsRequest(resources=[resource])
+        (result,) = (await self._brokers.ask_any(incremental_alter_configs.API, range(2), asked)).responses
         refuse(f"setting {', '.join(values)} of {name}", result)
 
     async def _configs(self, kind: int, name: str) -> dict[str, str | None]:
-        resource = {"resource_type": kind, "resource_name": name, "configuration_keys": None}
-        answer = await self._brokers.ask_any(DESCRIBE_CONFIGS, range(1, 5), {"resources": [resource]})
+        resource = DescribeConfigsRequestResource(resource_type=kind, resource_name=name, configuration_keys=None)
+        asked = DescribeConfigsRequest(resources=[resource])
+        answer = await self._brokers.ask_any(describe_configs.API, range(1, 5), asked)
         (result,) = answer.results
         refuse(f"configs of {name}", result)
         return {config.name: config.value for config in result.configs}
 
     async def wait_for_leaders(
         self, topic: str, *, partitions: int, timeout: float = _NEW_TOPIC_SECONDS
-    ) -> dict[int, LeaderAt]:
+    ) -> Mapping[int, Leader]:
         """Waits until at least so many partitions are there, and all of them are led and say so themselves.
 
         Raises:
@@ -199,11 +222,10 @@ class TopicsAdmin(PartitionEnds):
         except TimeoutError:
             raise UpstreamUnavailable(f"{topic}: no {partitions} partitions with leaders in {timeout:g} s") from None
 
-    async def _led(self, topic: str) -> dict[int, LeaderAt]:
+    async def _led(self, topic: str) -> Mapping[int, Leader]:
         """Asks the leaders too: a broker that is told of a partition later than others refuses it until then."""
-        known = await self.leaders(topic)
-        found = {number: leader for number, leader in known.items() if leader is not None}
-        if len(found) < len(known):
+        found = await self.leaders(topic)
+        if not all(leader.is_elected for leader in found.values()):
             return {}
         try:
             await self.ends_of(topic, found)
@@ -220,7 +242,7 @@ class TopicsAdmin(PartitionEnds):
         """
         (found,) = (await self._brokers.metadata([topic])).topics
         refuse(f"id of {topic}", found)
-        if not found.get("topic_id"):
+        if not found.get("topic_id", None):
             raise UpstreamUnavailable(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
         return UUID(int=found.topic_id.int)
 
@@ -246,16 +268,16 @@ class TopicsAdmin(PartitionEnds):
 
     async def _ids_at(self, node_id: int, names: Iterable[str]) -> dict[str, UUID]:
         client = await self._brokers.to(node_id)
-        fields = {"topics": [{"name": name} for name in sorted(names)], "allow_auto_topic_creation": False}
-        answer = await client.ask(METADATA, client.version(METADATA, range(10, 13)), fields)
+        version = client.version(apis.METADATA, range(10, 13))
+        answer = await client.ask(metadata.API, version, topics_asked(sorted(names)))
         for row in answer.topics:
             if row.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE):
                 refuse(f"id of {row.name}", row)
         present = (row for row in answer.topics if row.error_code != Code.UNKNOWN_TOPIC_OR_PARTITION)
-        return {row.name: UUID(int=row.topic_id.int) for row in present}
+        return {row.name: UUID(int=row.topic_id.int) for row in present if row.name}
 
-    async def _ask_controller(self, api_key: int, wanted: range, fields: Mapping[str, Any]) -> Any:
+    async def _ask_controller(self, api: Api[_Request, _Response], wanted: range, body: _Request) -> _Response:
         """Asks the controller itself: with ZooKeeper no other broker takes it, with KRaft any does and is named."""
         controller_id = (await self._brokers.metadata([])).controller_id
         client = await self._brokers.to(controller_id)
-        return await client.ask(api_key, client.version(api_key, wanted), fields)
+        return await client.ask(api, client.version(api.key, wanted), body)

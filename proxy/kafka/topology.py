@@ -49,9 +49,9 @@ class Topology:
     """The brokers, kept current.
 
     Args:
-        config: Where to ask.
         on_node: Called with each new node id, before anything names it to a client.
         on_gone: Called with each node id that is forgotten.
+        context: TLS towards brokers; None for plain TCP.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Topology:
         config: Upstream,
         on_node: Callable[[int], None],
         on_gone: Callable[[int], None],
+        context: ssl.SSLContext | None = None,
     ) -> None:
         self.config = config
-        self.context: ssl.SSLContext | None = None
-        """TLS towards brokers; None for plain TCP."""
+        self.context = context
         self.nodes: dict[int, Node] = {}
         self.cluster_id: str | None = None
         self.refreshed: float | None = None
@@ -74,6 +74,11 @@ class Topology:
         self._on_node = on_node
         self._on_gone = on_gone
         self._turn = 0
+
+    def reload(self, config: Upstream, context: ssl.SSLContext | None) -> None:
+        """Asks and connects by another configuration from now on, and learns the brokers that it gives."""
+        self.config, self.context = config, context
+        self.learn_given()
 
     def bootstrap_addresses(self) -> list[HostPort]:
         """Returns the bootstrap addresses, beginning with another one each time, so that connections spread."""

@@ -4,56 +4,66 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Collection
+from typing import Final
 
 import structlog
 
-from kordon.proxy.controller.leading import Leading
-from kordon.proxy.ordering.findings import layout_unreadable
-from kordon.proxy.ordering.member import Member
+from kordon.proxy.member.leadership import Leadership
+from kordon.proxy.ordering.findings import layout_lost, layout_unreadable
+from kordon.proxy.ordering.layouts_state import LayoutsState
 from kordon.proxy.ordering.records import FindingRecord, Unreadable, Value, kind_of, topic_of
-from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
 log = structlog.get_logger(__name__)
 told = client_log(__name__)
 """For events that anybody who can write to the layouts can cause."""
+_LOST: Final = "__kordon.layouts has no layout of it, though it has a face"
 
 
 class Findings:
-    """Keeps them, and serves no topic of which records cannot be read.
-
-    Args:
-        topics: What is served.
-        member: Knows which topics are managed.
-        leading: Returns the controller's role, while it is this worker's.
+    """Keeps what is wrong with topics, and serves no topic of which records cannot be read.
 
     Attributes:
         by_topic: What a controller has found last of a topic, by its name.
-        unserved: Topics that are not served here because records of them cannot be read, by name.
+        unserved: Topics that are not served here because records of them cannot be read, or are lost, by name.
+        lost: Topics that have a face, and had no layout when the layouts were read to their end.
         counted: By kind, since this worker's start and while it led.
         unread: The records that could not be read.
     """
 
-    def __init__(self, topics: ManagedTopics, member: Member, leading: Callable[[], Leading | None]) -> None:
+    def __init__(self, topics: ManagedTopics, state: LayoutsState, leadership: Leadership) -> None:
         self._topics = topics
-        self._member = member
-        self._leading = leading
+        self._state = state
+        self._member = state.member
+        self._leadership = leadership
+        self.unread = state.unread
         self.by_topic: dict[str, FindingRecord] = {}
         self.unserved: dict[str, FindingRecord] = {}
         self.counted: Counter[str] = Counter()
-        self.unread = Unread()
+        self.lost: frozenset[str] = frozenset()
 
     def forget(self) -> None:
         """Forgets what was read, as the log is read again; what is not served stays so until it is judged again."""
         self.by_topic.clear()
-        self.unread.clear()
 
     def judge_again(self) -> None:
         """Serves what is not served, where all of it could be read this time."""
         for name in list(self._topics.unserved):
             self._judge(name)
+
+    def on_faces(self, topics: Collection[str]) -> None:
+        """Takes in which topics have a face, when the layouts have been read to their end (UNREAD-UNSERVED)."""
+        before, coming = self.lost, {wish.topic for wish in self._state.wishes.values()}
+        self.lost = frozenset(topics) - self._member.topics.keys() - self._member.fences.keys() - coming
+        for name in sorted(before | self.lost):
+            self._judge(name)
+
+    @property
+    def all_is_lost(self) -> bool:
+        """Whether topics have faces, and the layouts know none at all."""
+        return bool(self.lost) and not self._member.topics
 
     def on_finding(self, topic: str, finding: FindingRecord | None) -> None:
         """Takes in what a controller has found of a topic; None: it is well again."""
@@ -84,20 +94,24 @@ class Findings:
 
     def _judge(self, topic: str) -> None:
         """Serves a topic or not, by what could not be read of it; the controller begins anew with what it may touch."""
-        why = self.unread.why_unserved(topic, is_managed=topic in self._member.topics)
+        known = topic in self._member.topics
+        why = self.unread.why_unserved(topic, is_managed=known)
+        is_lost = why is None and topic in self.lost and not (known or topic in self._member.fences)
+        why = _LOST if is_lost else why
         was_served = topic not in self._topics.unserved
         self._topics.serve(topic, why)
         if was_served == (why is None):
             return
         if why is not None:
-            self.unserved[topic] = finding = layout_unreadable(topic, why, round(time.time() * 1000))
+            make = layout_lost if is_lost else layout_unreadable
+            self.unserved[topic] = finding = make(topic, why, round(time.time() * 1000))
             log.error("finding", kind=finding.kind, topic=topic, detail=finding.text)
             self._count(finding)
         else:
             del self.unserved[topic]
             log.info("topic_served_again", topic=topic)
-        if (leading := self._leading()) is not None:
-            leading.begin_anew(f"the readable records of {topic} have changed")
+        if (role := self._leadership.role) is not None:
+            role.begin_anew(f"the readable records of {topic} have changed")
 
     def _count(self, finding: FindingRecord) -> None:
-        self.counted[finding.kind] += self._leading() is not None
+        self.counted[finding.kind] += self._leadership.role is not None

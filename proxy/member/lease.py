@@ -34,7 +34,6 @@ class Lease:
     """The time until which managed topics may be served.
 
     Args:
-        seconds: L.
         on_renewed: Called at each renewal with the time at which it was asked for.
     """
 
@@ -42,28 +41,23 @@ class Lease:
         self.seconds = seconds
         self.expires = 0.0
         """By `clock`."""
-        self.on_renewed: Callable[[float], None] | None = on_renewed
+        self._on_renewed = on_renewed
 
     def alive(self) -> bool:
         """Whether it lives now."""
         return clock() < self.expires
 
     def renew(self, sent: float) -> None:
-        """Takes note of an accepted commit.
-
-        Args:
-            sent: When it was sent, by `clock`.
-        """
+        """Takes in that a commit was accepted, which was sent at a time by `clock`."""
         self.expires = max(self.expires, sent + self.seconds)
-        if self.on_renewed is not None:
-            self.on_renewed(sent)
+        if self._on_renewed is not None:
+            self._on_renewed(sent)
 
 
 class Renewer:
     """Commits in the proxies' group each third of a lease, and at once in a new generation.
 
     Args:
-        lease: What is renewed.
         coordinator: Nobody else's, so that a commit does not wait for a JoinGroup.
         incarnation: Stands in the commit, for people who look at the group.
         position: Returns up to where the layouts have been read.

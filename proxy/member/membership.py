@@ -16,7 +16,8 @@ import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from functools import partial
+from typing import Final, Protocol
 
 import structlog
 
@@ -73,27 +74,34 @@ def new_incarnation() -> str:
     return uuid.uuid4().hex
 
 
-def _nothing(*_: object) -> None:
-    pass
+class MembershipEvents(Protocol):
+    """Hears what becomes of a membership."""
+
+    def on_generation(self, generation: Generation) -> None:
+        """This proxy has joined a generation."""
+        ...
+
+    def on_renewed(self, sent: float) -> None:
+        """The lease was renewed by what was sent at a time on the clock of leases."""
+        ...
+
+    def on_lost(self) -> None:
+        """The group goes on without this proxy."""
+        ...
 
 
 class Membership:
     """Joins the group, and joins again, until it is told to stop.
 
     Args:
-        brokers: Where brokers are found.
         about: What the other proxies are told.
         position: Returns up to where this proxy has read the layouts.
-        group: The group's id.
         session_ms: Without heartbeats for so long, a member is given up. Brokers take 6000 and more by default.
-        lease_seconds: L of LIVE-LEASE.
         topic: Of the layouts; it has to exist.
 
     Attributes:
         lease: What this proxy serves managed topics by.
         word: Proves that it is this proxy that says that it ends; secret until then.
-        on_generation: Called with each generation that is joined.
-        on_lost: Called when the group goes on without this proxy.
     """
 
     def __init__(
@@ -107,9 +115,8 @@ class Membership:
         lease_seconds: float = LEASE_SECONDS,
         topic: str = LAYOUTS_TOPIC,
     ) -> None:
-        self.lease = Lease(lease_seconds)
-        self.on_generation: Callable[[Generation], None] = _nothing
-        self.on_lost: Callable[[], None] = _nothing
+        self.lease = Lease(lease_seconds, self._on_renewed)
+        self._events: MembershipEvents | None = None
         self.word = secrets.token_hex(16)
         self._about = replace(about, lease_ms=round(lease_seconds * 1000), seal=sealed(self.word))
         self._session_ms = session_ms
@@ -135,10 +142,11 @@ class Membership:
         except UpstreamUnavailable:
             return False
 
-    async def run(self) -> None:
-        """Belongs to the group until `stop`; brokers that are away are waited for."""
+    async def run(self, events: MembershipEvents) -> None:
+        """Belongs to the group until `stop`, and tells `events` of it; waits for brokers that are away."""
+        self._events = events
         both = (
-            self._tasks.keep(self._belong, name="belong to the proxies' group"),
+            self._tasks.keep(partial(self._belong, events), name="belong to the proxies' group"),
             self._tasks.keep(self._renewer.run, name="renew the lease"),
         )
         try:
@@ -159,23 +167,24 @@ class Membership:
                     await self._leaving.leave()
         self._leaving.close()
 
-    async def _belong(self) -> None:
+    async def _belong(self, events: MembershipEvents) -> None:
         wait = _FIRST_RETRY_SECONDS
         while True:
             try:
-                joined = await self._join()
+                joined = await self._join(events)
                 wait = _FIRST_RETRY_SECONDS
                 await self._beat(joined)
             except GroupRefused as refusal:
                 if refusal.code in _STILL_A_MEMBER:
                     continue
                 self._lose(refusal)
+                events.on_lost()
             except UpstreamUnavailable as error:
                 log.warning("group_unreachable", error=str(error), retry_seconds=wait)
             await asyncio.sleep(wait)
             wait = min(2 * wait, _LAST_RETRY_SECONDS)
 
-    async def _join(self) -> Joined:
+    async def _join(self, events: MembershipEvents) -> Joined:
         joined = await self._coordinator.join(self._about, self._session_ms)
         members = await self._coordinator.sync(joined)
         self._renewer.joined(joined)
@@ -187,7 +196,7 @@ class Membership:
         if len({member.lease_ms for member in members}) > 1:
             cure = "set ordering.lease_ms to the same on all proxies"
             log.warning("leases_differ", lease_ms={member.host: member.lease_ms for member in members}, cure=cure)
-        self.on_generation(generation)
+        events.on_generation(generation)
         return joined
 
     async def _beat(self, joined: Joined) -> None:
@@ -207,7 +216,10 @@ class Membership:
         if refusal.code == Code.UNKNOWN_MEMBER_ID:  # else the group would wait for the member that it still knows
             self._coordinator.member_id = ""
         self._renewer.joined(None)
-        self.on_lost()
+
+    def _on_renewed(self, sent: float) -> None:
+        if self._events is not None:
+            self._events.on_renewed(sent)
 
 
 def loop_time() -> float:

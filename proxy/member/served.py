@@ -1,9 +1,9 @@
-"""What serves clients, as a keeper sees it: what writes and reads for them, and what passes their requests."""
+"""What serves clients, as a layout member sees it: what writes and reads for them, and what passes their requests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
 
 class ServedWrites(Protocol):
@@ -66,3 +66,12 @@ class NothingPassed:
 
     async def renew_views(self, topic: str) -> None:
         """Returns at once."""
+
+
+class ServedParts(NamedTuple):
+    """What serves the clients of one worker."""
+
+    writes: ServedWrites
+    reads: ServedReads
+    passed: Callable[[], PassedRequests] = NothingPassed
+    """Returns what passes clients' requests; they are there once the worker has started."""

@@ -16,44 +16,44 @@ class Stay:
     """How often it had moved before."""
     start: int
     end: int | None
-    """None while it lives there."""
+    """The offset behind the stay; None while the virtual partition lives there."""
     delta: int
     """Virtual offset = offset in the physical partition + delta."""
     lost_from: int | None = None
-    """From where on its records were lost when the log got shorter (BEYOND-LOSS); None: from nowhere."""
+    """The first offset whose record was lost when the log got shorter (BEYOND-LOSS); None: nothing was lost."""
     tagged: bool = True
-    """Whether batches carry identities; not so before the topic was taken over (PAST-STAYS)."""
+    """Whether batches carry identities. They do not before the topic was taken over (PAST-STAYS)."""
 
     @property
     def virtual_start(self) -> int:
-        """Virtual offset of the first offset."""
+        """The virtual offset of the stay's first offset."""
         return self.start + self.delta
 
     @property
     def virtual_end(self) -> int | None:
-        """Virtual offset after the last; None while it lives there."""
+        """The virtual offset behind the stay; None while the virtual partition lives there."""
         return None if self.end is None else self.end + self.delta
 
     @property
     def kept_end(self) -> int | None:
-        """The offset after the last record that there can be: before `end` where the log got shorter."""
+        """The offset behind the last record that there can be; it lies before `end` where the log got shorter."""
         return self.end if self.lost_from is None else self.lost_from
 
     def holds(self, offset: int) -> bool:
-        """Whether what stands at an offset of the physical partition belongs to it."""
+        """Whether a record at this offset of the physical partition belongs to the stay."""
         kept_end = self.kept_end
         return self.start <= offset and (kept_end is None or offset < kept_end)
 
 
 @dataclass(frozen=True)
 class Chain:
-    """All stays of one virtual partition, oldest first; empty while it is not born."""
+    """All stays of one virtual partition, oldest first; none while the partition is not born."""
 
     stays: tuple[Stay, ...]
 
     @property
     def home(self) -> Stay | None:
-        """Where it lives now."""
+        """The last stay, where the virtual partition lives now; None while it is not born."""
         return self.stays[-1] if self.stays else None
 
     @property
@@ -66,11 +66,11 @@ class Chain:
         return tuple(stay.virtual_start for stay in self.stays)
 
     def stay_of(self, offset: int) -> Stay | None:
-        """Returns where a virtual offset stands: of empty stays that begin there, the last. None: below the first."""
+        """Returns the stay that holds a virtual offset, or None below the first; of empty stays there, the last one."""
         place = bisect_right(self._starts, offset) - 1
         return self.stays[place] if place >= 0 else None
 
     def after(self, stay: Stay) -> Stay | None:
-        """Returns the stay that followed."""
+        """Returns the stay that followed; None: it is the last one."""
         place = self.stays.index(stay) + 1
         return self.stays[place] if place < len(self.stays) else None

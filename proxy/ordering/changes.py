@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from kordon.proxy.ordering.layout import Placement
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.next_images import NextImages
+from kordon.proxy.ordering.placements import Epoch, Placement
 from kordon.proxy.ordering.records import FenceRecord, Value
 
 REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
@@ -41,8 +42,10 @@ class Change:
     stage: Stage = Stage.PREPARING
     since: float = 0.0
     """When the stage began."""
+    begun: float = 0.0
+    """When its first attempt began; 0: none has."""
     fence: FenceRecord | None = None
-    acknowledged: set[str] = field(default_factory=set)
+    acknowledged: set[str] = field(default_factory=set[str])
     missed: frozenset[str] = frozenset()
     """Who did not acknowledge the last attempt."""
     attempts: int = 0
@@ -69,6 +72,23 @@ class Change:
     """How many in a row have failed for that reason."""
     remembered_ms: int = REMEMBERED_MS
     """For how long brokers remember a producer that is silent."""
+
+    def enter(self, stage: Stage, now: float) -> list[Command]:
+        """Begins a stage; returns no commands, for those who have none to add."""
+        self.stage, self.since = stage, now
+        self.begun = self.begun or now
+        return []
+
+    def following(self, layout: Layout) -> Epoch:
+        """Returns the epoch that it would begin behind a layout."""
+        return layout.next_epoch(self.target, self.placement, dict(self.shortened), self.renewed)
+
+    def blame(self, reason: str, most: int) -> None:
+        """Counts for what reason attempts fail in a row, and gives the change up when one has come so often."""
+        self.failures = self.failures + 1 if reason and reason == self.reason else int(bool(reason))
+        self.reason = reason
+        if self.failures >= most:
+            self.problem = f"given up after {most} attempts: {reason}"
 
 
 @dataclass(frozen=True)

@@ -48,7 +48,6 @@ def not_mended(layout: Layout, shortened: Mapping[int, int], why: str, now_ms: i
     """Says that a topic does not go on behind what its logs have lost (BEYOND-LOSS).
 
     Args:
-        layout: In force.
         shortened: By physical partition whose log has got shorter, the offset from which on all was lost.
         why: As `records.why_never` says.
         now_ms: Milliseconds since 1970.
@@ -69,7 +68,6 @@ def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:
     """Says that brokers compact a topic whose janitor is off: its cleanup.policy was changed without Kordon.
 
     Args:
-        layout: In force.
         now_ms: Milliseconds since 1970.
     """
     text = (
@@ -92,6 +90,21 @@ def layout_unreadable(topic: str, why: str, now_ms: int) -> FindingRecord:
         " tombstone takes its key; if a later version of Kordon wrote it, upgrade this one"
     )
     return FindingRecord("layout_unreadable", topic, text, now_ms)
+
+
+def layout_lost(topic: str, why: str, now_ms: int) -> FindingRecord:
+    """Says that a topic is not served because its layout is lost; each proxy that cannot find it says so.
+
+    Args:
+        topic: By name.
+        why: What shows that it was managed.
+        now_ms: Milliseconds since 1970.
+    """
+    text = (
+        f"{why}. Nothing of {topic} is written or read here, until its layout is restored (kordon layouts import)."
+        " To make it an ordinary topic for good, delete its face: its keys then go to other partitions than before"
+    )
+    return FindingRecord("layout_lost", topic, text, now_ms)
 
 
 def _loss(layout: Layout, partition: int, offset: int) -> str:

@@ -16,7 +16,6 @@ def with_floors(layout: Layout, floors: Mapping[int, int]) -> Layout:
     """Returns a layout in which floors are raised; none is ever lowered, and the same layout where none rises.
 
     Args:
-        layout: Before.
         floors: By virtual partition, the virtual offset that its records begin at.
     """
     before = layout.floors or {}
@@ -51,7 +50,7 @@ def needed_from(layout: Layout, partition: int) -> int:
         0 for one that no virtual partition has lived on.
     """
     floors = layout.floors or {}
-    kept = [(run.chain, 0) for run in layout.runs if any(v not in floors for v in run.vs)]
+    kept = [(run.chain, 0) for run in layout.residence.runs if any(v not in floors for v in run.vs)]
     raised = [(layout.chains[v], floor) for v, floor in floors.items() if 0 <= v < layout.v_count]
     stays = [(stay, floor) for chain, floor in (*kept, *raised) for stay in chain.stays]
     here = [(stay, floor - stay.delta) for stay, floor in stays if stay.partition == partition]

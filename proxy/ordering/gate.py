@@ -17,8 +17,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
+from kordon.codecs.bodies import PartitionLeaderEpochsForPartitionsResponseSegment
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.segments import Segment, SegmentId
 
@@ -81,7 +82,6 @@ class Gate:
 
         Args:
             partition: The physical partition.
-            offset: Where the reader stands there.
             evidence: What is known of the others.
         """
         return tuple(self._missing(partition, offset, evidence)[: self._most_asked])
@@ -91,7 +91,6 @@ class Gate:
 
         Args:
             partition: The physical partition.
-            offset: Where the reader stands there.
         """
         ends = self._ends.get(partition)
         if ends is None or not self.ordered_delivery:
@@ -99,13 +98,7 @@ class Gate:
         return self._of_others[partition][bisect_right(ends, offset)]
 
     def followers(self, partition: int, offset: int, reached: int) -> frozenset[int]:
-        """Returns the other physical partitions that may be read since one was, from an offset up to another.
-
-        Args:
-            partition: The one that was read.
-            offset: From where on.
-            reached: Up to where.
-        """
+        """Returns the other physical partitions that may be read since one was, from an offset up to another."""
         needs = self._needs.items() if self.ordered_delivery else ()
         open_by = {segment.partition for segment, each in needs if offset < each.get(partition, 0) <= reached}
         return frozenset(open_by - {partition})
@@ -132,7 +125,6 @@ class Gate:
 
         Args:
             partition: The physical partition.
-            offset: Where the reader stands there.
 
         Returns:
             As much of it as its log has kept; None: the layout knows no such partition.
@@ -191,19 +183,18 @@ def _without(partition: int, needs: Mapping[int, int]) -> Mapping[int, int]:
     return {q: end for q, end in needs.items() if q != partition} if partition in needs else needs
 
 
-def told_segments(partition: int, rows: Iterable[Mapping[str, Any]]) -> list[Segment]:
+def told_segments(partition: int, rows: Iterable[PartitionLeaderEpochsForPartitionsResponseSegment]) -> list[Segment]:
     """Reads a partition's segments as PartitionLeaderEpochsForPartitions tells them (the tag `segments`).
 
     Args:
         partition: The physical partition.
-        rows: Of the answer.
     """
     return [
         Segment(
-            SegmentId(partition, row["layout_epoch"]),
-            row["start_offset"],
-            None if row["end_offset"] < 0 else row["end_offset"],
-            tuple(SegmentId(each["partition"], each["layout_epoch"]) for each in row["predecessors"]),
+            SegmentId(partition, row.layout_epoch),
+            row.start_offset,
+            None if row.end_offset < 0 else row.end_offset,
+            tuple(SegmentId(each.partition, each.layout_epoch) for each in row.predecessors),
         )
         for row in rows
     ]

@@ -48,7 +48,6 @@ def slot(v: int, n: int, virtual_partitions: int) -> int:
 
     Args:
         v: Of the virtual partition, below `virtual_partitions`.
-        n: initial_partition_count.
         virtual_partitions: V = n * 2^k.
     """
     bits = (virtual_partitions // n).bit_length() - 1

@@ -1,4 +1,4 @@
-"""Who wrote a batch, as the log has it: ORIGIN-TAG.
+"""The producer id under which a batch stands in the log, and what it tells (ORIGIN-TAG).
 
 63      48 47  40 39                                    0
 ├ v + 1 ──┼ move ┼ the producer id that the client knows ┤
@@ -24,11 +24,11 @@ MOVES: Final = 1 << _MOVE_BITS
 NO_V: Final = (1 << 15) - 2
 """Stands for the virtual partition of a batch that was written to a physical one as such."""
 JANITOR: Final = NO_V - 1
-"""The same of a janitor's marker, which readers never see; V is at most this."""
+"""Stands for the virtual partition of a janitor's marker, which readers never see. V is at most this number."""
 
 
 class Owner(NamedTuple):
-    """Whose a batch is in the log of a physical partition; so many moves apart, two stays have the same."""
+    """The stay that a batch was written for. Two stays of a virtual partition share an owner `MOVES` moves apart."""
 
     v: int
     """The virtual partition, or `NO_V`."""
@@ -48,7 +48,7 @@ class Identity(NamedTuple):
 
     @property
     def owner(self) -> Owner:
-        """Whose the batch is."""
+        """The stay that the batch was written for."""
         return Owner(self.v, self.move)
 
     @property
@@ -58,12 +58,7 @@ class Identity(NamedTuple):
 
 
 def owner_of(stream: Stream, move: int) -> Owner:
-    """Returns what identities say of a stream during a stay; of a physical one, in its own log.
-
-    Args:
-        stream: Whose.
-        move: As `Stay` has it.
-    """
+    """Returns what identities say of a stream during a stay with this `Stay.move`."""
     return Owner(NO_V if is_physical(stream) else stream, move % MOVES)
 
 

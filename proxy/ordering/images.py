@@ -13,34 +13,35 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import ItemsView, Iterator, Mapping, Set
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Final, NamedTuple
+from operator import not_
+from typing import Annotated, Final, NamedTuple
 
 from pydantic import Field, PlainSerializer
 
 _SEQUENCES: Final = 1 << 31
 """Sequences wrap around to 0 behind 2^31 - 1 (DefaultRecordBatch.incrementSequence)."""
 PRODUCERS_OF_A_PART: Final = 10_000
-"""At most; written down they take up to 400 kB, of the 1 MB that brokers take as a batch."""
+"""A part of an image has at most so many rows: 400 kB as JSON, where brokers take a batch of 1 MB."""
 
 
 class Written(NamedTuple):
     """What one producer had written of one virtual partition before its last move."""
 
     epoch: int
-    """Its producer epoch."""
+    """The producer epoch."""
     last_sequence: int
-    """In the client's count: of its last record before the cut."""
+    """The sequence of its last record before the cut, as the client counts."""
 
 
 Image = Mapping[int, Written]
-"""By the producer id that the client knows; of one virtual partition."""
+"""What producers had written of one virtual partition, by the producer id that the client knows."""
 
 
 class Packed(Mapping[int, Written]):
-    """What producers had written, in 16 bytes each: every worker keeps that of all of them.
+    """What producers had written, in 16 bytes each, as every worker keeps all rows of all topics.
 
     Args:
         written: By the producer id that the client knows.
@@ -54,7 +55,7 @@ class Packed(Mapping[int, Written]):
         self._first, self._last = (rows[0][0], rows[-1][0]) if rows else (0, -1)
 
     def get(self, client_id: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
-        """Finds a producer; most that are asked for lie outside of all that there are."""
+        """Finds a producer; most lookups lie outside the range of ids, and end there."""
         if not self._first <= client_id <= self._last:
             return default
         place = bisect_left(self._ids, client_id)
@@ -77,8 +78,8 @@ class Packed(Mapping[int, Written]):
     def __len__(self) -> int:
         return len(self._ids)
 
-    def items(self) -> Any:
-        """Returns all rows; quicker than to find one after the other."""
+    def items(self) -> ItemsView[int, Written]:
+        """Returns all rows, quicker than one lookup after the other."""
         written = map(Written, self._epochs, self._last_sequences)
         return dict(zip(self._ids, written, strict=True)).items()
 
@@ -87,20 +88,16 @@ def _as_dict(written: Mapping[int, Written]) -> dict[int, Written]:
     return dict(written.items())
 
 
-def _is_zero(number: int) -> bool:
-    return not number
-
-
 @dataclass(frozen=True)
 class ImageRecord:
     """A part of an image, as one move has written it down."""
 
     written: Annotated[Mapping[int, Written], PlainSerializer(_as_dict, return_type=dict[int, Written])]
-    """By the producer id that the client knows: who wrote in the home that was left, and is in no newer part."""
+    """Producers that wrote in the home that was left and are in no newer part, by the id that the client knows."""
     cut_ms: int
-    """When it was left, in milliseconds since 1970: nobody in it wrote there later."""
-    begins: Annotated[int, Field(exclude_if=_is_zero)] = 0
-    """The layout epoch with which it begins to count, where it was written down ahead of it; else it is left out."""
+    """When the home was left, in milliseconds since 1970; none of these producers wrote there later."""
+    begins: Annotated[int, Field(exclude_if=not_)] = 0
+    """The layout epoch from which on the part counts, where it was written down before that layout; 0: at once."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.written, Packed):
@@ -111,7 +108,7 @@ class ImageParts(Mapping[int, Written]):
     """The image of one stream, as its moves have written it down.
 
     Args:
-        parts: By number; a greater one is newer.
+        parts: The parts by number; a greater number is newer.
     """
 
     def __init__(self, parts: Mapping[int, ImageRecord] | None = None) -> None:
@@ -126,7 +123,7 @@ class ImageParts(Mapping[int, Written]):
         return found
 
     def get(self, client_id: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
-        """Finds a producer; asked of each batch, and most know none."""
+        """Finds a producer, in the newest part that has it; every batch asks, and most find nothing."""
         for written in self._newest_first:
             if (found := written.get(client_id)) is not None:
                 return found
@@ -154,7 +151,7 @@ class ImageParts(Mapping[int, Written]):
 
 
 def rows_of(image: Image) -> int:
-    """Returns how many rows an image has in memory; who has written again since is in several parts of it."""
+    """Returns how many rows an image has in memory; a producer that has written again has a row in several parts."""
     return sum(len(part.written) for part in image.parts.values()) if isinstance(image, ImageParts) else len(image)
 
 
@@ -162,9 +159,9 @@ class WhyNotWritten(Enum):
     """Why a batch is not written."""
 
     DUPLICATE = "duplicate"
-    """It stands in an earlier home: success without an offset."""
+    """It stands in an earlier home; its client is told of success without an offset."""
     FENCED = "fenced"
-    """A later epoch of the same producer wrote before: INVALID_PRODUCER_EPOCH."""
+    """A later epoch of the same producer has written; its client is told INVALID_PRODUCER_EPOCH."""
 
 
 def distance(later: int, earlier: int) -> int:
@@ -179,10 +176,9 @@ def sequence_at_home(
     """Translates the sequence of a client's batch to its present home.
 
     Args:
-        written: Of its producer, in the image; None if it has none.
-        epoch: The batch's producer epoch.
-        base_sequence: Of its first record, in the client's count.
-        last_sequence: Of its last record.
+        written: The producer's row in the image; None: it has none.
+        base_sequence: The sequence of the batch's first record, as the client counts.
+        last_sequence: The sequence of the batch's last record, as the client counts.
 
     Returns:
         The base sequence under which it goes into the log, or why it does not.
@@ -197,14 +193,14 @@ def sequence_at_home(
 
 
 def sequence_of_client(written: Written | None, epoch: int, sequence: int) -> int:
-    """Translates a sequence of the present home back into the client's count: what the next image holds."""
+    """Translates a sequence of the present home back into the client's count, which the next image holds."""
     if written is None or epoch != written.epoch:
         return sequence
     return (sequence + written.last_sequence + 1) % _SEQUENCES
 
 
 def in_client_count(before: Image, here: Mapping[int, Written]) -> dict[int, Written]:
-    """Returns who has written in a home, in the client's count; `before` is the image of that home."""
+    """Returns the producers that have written in a home, in the client's count; `before` is the home's image."""
     return {
         client_id: Written(found.epoch, sequence_of_client(before.get(client_id), found.epoch, found.last_sequence))
         for client_id, found in here.items()
@@ -216,9 +212,9 @@ def carried(before: ImageParts, here: Mapping[int, Written], cut_ms: int, forgot
 
     Args:
         before: The image of the home that is left; silent producers are carried over.
-        here: By client id, epoch and last sequence as the log of that home has them (DescribeProducers).
-        cut_ms: When they were read, in milliseconds since 1970.
-        forgotten_ms: Brokers do not remember who wrote last before it (`is_forgotten`).
+        here: By client id, the epoch and the last sequence that the log of that home has (DescribeProducers).
+        cut_ms: When `here` was read, in milliseconds since 1970.
+        forgotten_ms: Brokers have forgotten the producers that wrote last before this (`is_forgotten`).
     """
     written = in_client_count(before, here)
     first = max(before.parts, default=0) + 1
@@ -239,7 +235,7 @@ def runs_of(written: Mapping[int, Written]) -> Iterator[dict[int, Written]]:
 
 
 def is_forgotten(part: ImageRecord, forgotten_ms: int) -> bool:
-    """Whether brokers would not remember its producers any more, if they have not written since (SEQ-IMAGE)."""
+    """Whether brokers have forgotten all producers of a part that have not written since (SEQ-IMAGE)."""
     return part.cut_ms < forgotten_ms
 
 
@@ -247,8 +243,8 @@ def still_needed(part: ImageRecord, newer: Set[int], forgotten_ms: int) -> Image
     """Returns what a move carries on of a part, so that at least half of what is kept is needed.
 
     Args:
-        part: Of the image of the home that is left.
-        newer: Producers of which newer parts tell.
+        part: A part of the image of the home that is left.
+        newer: The producers that newer parts have.
         forgotten_ms: As in `carried`.
 
     Returns:

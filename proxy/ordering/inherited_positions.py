@@ -17,7 +17,6 @@ def inherited_positions(layout: Layout, committed: Mapping[int, int]) -> dict[in
     """Returns the next offsets of a group on physical partitions.
 
     Args:
-        layout: In force.
         committed: By virtual partition, the virtual offset that the group has committed; those that are missing count
             as unread.
     """

@@ -28,7 +28,8 @@ from typing import Any, Final, NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import JANITOR, MOVES, NO_V, tag, untag
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.reading import Hidden, share_out, tenancies
 from kordon.proxy.ordering.segments import SegmentId
 from kordon.proxy.ordering.streams import physical_stream
@@ -53,21 +54,12 @@ class Visible(NamedTuple):
 
 
 def marker_id(layout_epoch: int, producer_id: int) -> int:
-    """Returns the producer id of markers in the log.
-
-    Args:
-        layout_epoch: In which they are written.
-        producer_id: A broker's, below 2^40.
-    """
+    """Returns the producer id of markers in the log, made of a broker's, which is below 2^40, and the layout epoch."""
     return tag(JANITOR, layout_epoch, producer_id)
 
 
 class FormerHomes:
-    """Where keys have lived before, under one layout.
-
-    Args:
-        layout: In force.
-    """
+    """Where keys have lived before, under one layout."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -77,13 +69,7 @@ class FormerHomes:
         self._visible: dict[tuple[SegmentId, int | None], Visible] = {}
 
     def look(self, partition: int, producer_id: int, base_offset: int, *, is_control: bool) -> Visible | Hidden:
-        """Says what a batch means to the janitor.
-
-        Args:
-            partition: Physical.
-            producer_id: As the log has it.
-            base_offset: Of the batch.
-            is_control: Whether it is a control batch.
+        """Says what a batch means to the janitor, by its producer id in the log.
 
         Returns:
             `Hidden.CONTROL` where there is nothing to do about it, regular markers among them. `Hidden.STRAY` where
@@ -112,13 +98,7 @@ class FormerHomes:
         return next((stay.start for stay in stays if stay.tagged), 0)
 
     def owner_of(self, seen: Visible, key_hash: int, offset: int) -> int | None:
-        """Returns the virtual partition at whose home a record is written again; None: nobody lived where it stood.
-
-        Args:
-            seen: What its batch is.
-            key_hash: Of its key.
-            offset: In the physical partition.
-        """
+        """Returns the virtual partition at whose home a record is written again; None: nobody lived where it stood."""
         v = key_hash % self.layout.v_count
         if seen.v is None:  # as readers are given it (BYPASS-SHARED)
             residents = self._tenancies[seen.segment.partition].at(offset)
@@ -259,9 +239,6 @@ class KnownKeys:
     """Keys whose markers are written: a key that is written again and again gets them once in a segment.
 
     Two generations of names: what was seen in neither of them is forgotten, and gets its markers once more.
-
-    Args:
-        most: So many are kept.
     """
 
     def __init__(self, most: int = MOST_KEYS) -> None:
@@ -298,6 +275,6 @@ def _named(visible: Visible, keys: Iterable[bytes]) -> dict[bytes, bytes]:
 
 def has_returned(layout: Layout) -> bool:
     """Whether keys have come back to a partition that they had left: what nobody has cleaned there, nobody can."""
-    partitions = ([stay.partition for stay in run.chain.stays] for run in layout.runs)
+    partitions = ([stay.partition for stay in run.chain.stays] for run in layout.residence.runs)
     runs = ([partition for partition, _ in groupby(each)] for each in partitions)
     return any(len(set(each)) < len(each) for each in runs)

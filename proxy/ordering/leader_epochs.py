@@ -31,12 +31,7 @@ class LeaderEpochs(NamedTuple):
 
 
 def leader_epochs(layout: Layout, partition: int) -> LeaderEpochs:
-    """Returns the leader epochs of a physical partition's present life; one that was added again has begun another.
-
-    Args:
-        layout: In force.
-        partition: Its number.
-    """
+    """Returns the leader epochs of a physical partition's present life; one that was added again has begun another."""
     created = deleted = NO_EPOCH
     exists = partition < layout.epochs[0].u
     for number, u in layout.counts[1:]:

@@ -57,7 +57,6 @@ class Leftovers:
         Args:
             now: Seconds on the clock of `on_record`.
             members: Incarnations of the proxies' group, whose word that they go is needed still.
-            most: So many at a time.
         """
         standing = {f"{GONE}/{each}" for each in members}
         found: list[str] = []

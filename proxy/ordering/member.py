@@ -185,9 +185,7 @@ class Member:
     def on_held(self, fence: str, told: Mapping[int, int] | None = None) -> list[Command]:
         """Nothing that was sent to a fence's partitions is unanswered any more.
 
-        Args:
-            fence: Its id.
-            told: Where a log has got shorter, up to which offset readers may have been told of it (BEYOND-LOSS).
+        Where a log has got shorter, readers may have been told of it up to the offset in `told` (BEYOND-LOSS).
         """
         standing = next((each for each in self._fences.values() if each.id == fence), None)
         if standing is None or fence in self._held:
@@ -199,9 +197,6 @@ class Member:
         """Goes on under a layout that this worker's controller has written, before it comes back as all others read it.
 
         It is durable, and while its fence stands here nothing behind it has been read; to read it then changes nothing.
-
-        Args:
-            records: Of the change.
 
         Returns:
             What to do, by the key of the record that says so; nothing if the layout has been read already, and perhaps
@@ -217,7 +212,7 @@ class Member:
         record = self._topics.get(topic, fence.taking_over)
         if record is None or not fence.sealed:
             return Hold(fence)
-        return Hold(fence, record.layout.opened_by(fence.following))
+        return Hold(fence, record.layout.change_to(fence.following).opened)
 
     def _adopt(self, topic: str, record: TopicRecord) -> Adopt:
         epoch = record.layout.epoch

@@ -21,7 +21,8 @@ from kordon.proxy.ordering.images import (
     runs_of,
     still_needed,
 )
-from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Epoch
 from kordon.proxy.ordering.streams import Stream, physical_stream
 
 Found: TypeAlias = dict[Owner | None, dict[int, Written]]
@@ -40,8 +41,8 @@ def homes_left(layout: Layout, following: Epoch) -> dict[Stream, Stay | None]:
     gap, and sends it under another epoch (BEYOND-LOSS).
     """
     shortened = following.shortened or {}
-    physical = map(physical_stream, layout.sealed_by(following) & layout.open_segments.keys())
-    homes = {stream: layout.chain(stream).home for stream in (*layout.movers(following), *physical)}
+    physical = map(physical_stream, layout.change_to(following).sealed & layout.open_segments.keys())
+    homes = {stream: layout.chain(stream).home for stream in (*layout.change_to(following).movers, *physical)}
     return {
         stream: None if home is None or home.start > shortened.get(home.partition, home.start) else home
         for stream, home in homes.items()
@@ -76,8 +77,6 @@ class NextImages:
     """The images of one layout to come.
 
     Args:
-        layout: In force.
-        following: What it is to become.
         standing: All parts that stand in the layouts topic, by stream.
         remembered_ms: For how long brokers remember a producer that is silent.
     """

@@ -7,13 +7,15 @@ writers that went round Kordon. Nothing is opened or shared out.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Final, TypeAlias
 
 from kordon.proxy.ordering.chain import Chain, Stay
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Hidden, Resident, Tenancy
-from kordon.proxy.ordering.streams import Stream, physical_stream
+from kordon.proxy.ordering.streams import Stream, is_physical, physical_stream, shown_partition
 
 _START: Final = attrgetter("start")
 _GIVEN_OUT: Final = frozenset({Hidden.BYPASS, Hidden.DIALECT})
@@ -52,6 +54,26 @@ class PhysicalTenancy:
         place = bisect_right(self.chain.stays, offset, key=_START) - 1
         stay = self.chain.stays[place] if place >= 0 else None
         return stay if stay is not None and stay.holds(offset) else None
+
+
+def log_read_by(stream: Stream, partition: int) -> int:
+    """Returns which of the logs kept of a physical partition a reader reads.
+
+    All virtual partitions share one, in which each has offsets of its own; a physical partition as such has another.
+    """
+    return stream if is_physical(stream) else partition
+
+
+def tenancy_of(layout: Layout, shared: Mapping[int, Tenancy], log: int) -> AnyTenancy:
+    """Returns whose batches are whose in a log.
+
+    Args:
+        shared: By physical partition, who lives and has lived there (`tenancies`).
+        log: By `log_read_by`.
+    """
+    partition = shown_partition(log)
+    found = shared.get(partition) or Tenancy(partition)
+    return PhysicalTenancy(partition, found, layout.chain(log)) if is_physical(log) else found
 
 
 AnyTenancy: TypeAlias = Tenancy | PhysicalTenancy

@@ -186,8 +186,6 @@ class Positions:
         """Takes in the next record of the log.
 
         Args:
-            group_id: Of the group.
-            member_id: Of the member.
             report: All that it has said; None: it is no member any more, and never will be again.
         """
         key = (group_id, member_id)
@@ -216,6 +214,16 @@ class Positions:
         group = self._groups.get(group_id)
         found = group.topics.get((generation_id, topic)) if group is not None else None
         return MappingProxyType(found.positions) if found is not None else _NOTHING
+
+    def of_member(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
+        """Returns the same as evidence for a member: nothing, where it has not reported in that generation itself.
+
+        The others' reports may be of an earlier life of the group then, before it was deleted and made anew.
+        """
+        report = self.said(group_id, member_id)
+        if report is None or report.generation_id != generation_id:
+            return _NOTHING
+        return self.of(group_id, generation_id, topic)
 
     def answer(self, group_id: str, member_id: str) -> dict[str, list[ToldPosition]]:
         """Returns by topic what a member is to be told: what it wants to know, and what others want to know of it."""

@@ -34,6 +34,7 @@ class Presence:
         self._lease_seconds = 0.0
         self._strangers_until = inf
         self._missing: dict[str, float] = {}
+        self._hosts: dict[str, str] = {}
         self._gone: dict[str, str] = {}
         """Who has ended in order, by the word that was said for it."""
         self._seals: dict[str, str] = {}
@@ -44,16 +45,17 @@ class Presence:
         members: Iterable[str],
         lease_seconds: float,
         now: float,
+        *,
         seals: Mapping[str, str] | None = None,
+        hosts: Mapping[str, str] | None = None,
     ) -> None:
         """Belongs to a generation that is complete.
 
         Args:
-            number: Of the generation.
-            members: Incarnations of its members.
             lease_seconds: The longest lease among them.
             now: Seconds on the clock of leases, later than the end of the generation before.
             seals: By incarnation, of the word that it says when it ends; without one it is believed whatever it says.
+            hosts: By incarnation, where it runs.
         """
         present = frozenset(members)
         lease_end = now + max(lease_seconds, self._lease_seconds)
@@ -62,6 +64,11 @@ class Presence:
         self._missing |= dict.fromkeys(self._members - present, lease_end)
         self._missing = {each: end for each, end in self._missing.items() if each not in present and end > now}
         self._number, self._members, self._lease_seconds = number, present, lease_seconds
+        self._hosts = {
+            each: host
+            for each, host in {**self._hosts, **(hosts or {})}.items()
+            if each in present or each in self._missing
+        }
         known = {**(seals or {}), **self._seals}  # a leader of a former version passes none on
         self._seals = {each: seal for each, seal in known.items() if each in present or each in self._missing}
 
@@ -92,6 +99,21 @@ class Presence:
         """Nothing is managed: whoever is missing cannot be serving what there is not."""
         self._strangers_until = now
         self._missing.clear()
+
+    @property
+    def members(self) -> frozenset[str]:
+        """The incarnations of the last generation that this member has joined."""
+        return self._members
+
+    def awaited(self, now: float) -> dict[str, float]:
+        """Returns who may still serve though it is missing, by its host, and for how many seconds at most.
+
+        An empty host stands for proxies that this one has never known.
+        """
+        ends = {self._hosts.get(each, each): end for each, end in self._missing.items() if not self._has_gone(each)}
+        if self._strangers_until < inf:
+            ends[""] = self._strangers_until
+        return {host: end - now for host, end in sorted(ends.items()) if end > now}
 
     @property
     def alone_from(self) -> float:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.identity import CLIENT_BITS, MOVES, Identity, untag
-from kordon.proxy.ordering.layout import Layout, Placement
-from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.identity import CLIENT_BITS, JANITOR, MOVES, Identity, untag
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
+from kordon.proxy.ordering.streams import Stream, physical_stream
 
 
 class Hidden(Enum):
@@ -49,6 +50,9 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
     """Those from before the topic was taken over (PAST-STAYS)."""
     inheriting: frozenset[int] = frozenset()
     """Layout epochs in which clients of the dialect see the virtual partition of its number here (TAKEOVER-WAITS)."""
+    shared: tuple[Stay, ...] = ()
+    """Segments, as stays of the partition as such, in which all is delivered as the virtual partition of its number
+    (TAKEOVER-SHARES)."""
     _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"], compare=False)
     _tagged: dict[int, list[tuple[Stay, Resident | None]]] = field(
         default_factory=dict[int, list[tuple[Stay, "Resident | None"]]], compare=False
@@ -66,6 +70,7 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
                 each.own,
                 each.untagged,
                 each.inheriting,
+                each.shared,
                 {v: stays for vs, stays in each.lines for v in vs},
             )
             for each in (self, other)
@@ -96,19 +101,40 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
                 return resident or self._of_segment(stay)
         return Hidden.STRAY
 
+    def knows(self, producer_id: int, base_offset: int) -> bool:
+        """Whether whoever wrote a batch has ever lived here, be the batch a stray or not.
+
+        Args:
+            producer_id: As the log has it; one that says nothing, or that a janitor wrote, is known.
+            base_offset: The batch's. What stands before the topic was taken over is known, whoever wrote it: the topic
+                may have been managed before.
+        """
+        identity = untag(producer_id)
+        if identity is None or identity.v == JANITOR or any(past.stay.holds(base_offset) for past in self.untagged):
+            return True
+        return bool(self._look_up(identity, producer_id >> CLIENT_BITS))
+
     def _of_segment(self, segment: Stay) -> Resident | Hidden:
         """Says whose all is that clients of the dialect wrote in a segment: of one resident, or of several."""
         owner = self._of_segments.get(segment)
         if owner is None:
             here = self.at(segment.start)
             v, *others = [self.partition] if segment.move in self.inheriting else list(here)
-            clipped = replace(here[v], start=segment.start, end=segment.end, lost_from=segment.lost_from)
+            clipped = self._clipped(here[v], segment)
             owner = self._of_segments[segment] = Hidden.DIALECT if others else Resident(v, clipped)
         return owner
 
+    @staticmethod
+    def _clipped(stay: Stay, segment: Stay) -> Stay:
+        """Returns as much of a stay as lies in a segment: whoever remembers its owner must not go by it behind that."""
+        return replace(stay, start=segment.start, end=segment.end, lost_from=segment.lost_from)
+
     def at(self, offset: int) -> dict[int, Stay]:
-        """Returns who lives here at an offset."""
-        return {v: stay for vs, stays in self.lines for stay in stays if stay.holds(offset) for v in vs}
+        """Returns who lives here at an offset, and is delivered what stands there."""
+        here = {v: stay for vs, stays in self.lines for stay in stays if stay.holds(offset) for v in vs}
+        if any(stay.holds(offset) for stay in self.shared):
+            return {v: stay for v, stay in here.items() if v == self.partition}
+        return here
 
     def _look_up(self, who: Identity, tag: int) -> list[tuple[Stay, Resident | None]]:
         stays: Iterable[Stay] = self.own
@@ -117,6 +143,11 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
             stays = self.lines[place][1] if place >= 0 and who.v in self.lines[place][0] else ()
         mine = [stay for stay in stays if stay.tagged and stay.move % MOVES == who.move]
         found = [(stay, None if who.is_physical else Resident(who.v, stay)) for stay in mine]
+        if mine and not who.is_physical:
+            its_own = (stay for stay in self.shared if any(each.holds(stay.start) for each in mine))
+            hosts = ((stay, self.at(stay.start).get(self.partition)) for stay in its_own)
+            given = ((stay, self._clipped(host, stay)) for stay, host in hosts if host is not None)
+            found = [*((stay, Resident(self.partition, host)) for stay, host in given), *found]
         if found:
             self._tagged[tag] = found
         return found
@@ -125,7 +156,7 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
 def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
     """Returns by physical partition who lives and has lived there."""
     found: dict[int, Tenancy] = {}
-    for vs, chain in layout.runs:
+    for vs, chain in layout.residence.runs:
         here: dict[int, list[Stay]] = {}
         for stay in chain.stays:
             here.setdefault(stay.partition, []).append(stay)
@@ -133,11 +164,19 @@ def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
             tenancy = found.setdefault(q, Tenancy(q))
             tenancy.lines.append((vs, stays))
             tenancy.untagged += [Resident(v, stay) for stay in stays if not stay.tagged for v in vs]
-    inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement is Placement.OWN)
+    taking_over = (Placement.OWN, Placement.SHARED)
+    inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement in taking_over)
     for q, tenancy in found.items():
         tenancy.inheriting = inheriting
         tenancy.own = layout.chain(physical_stream(q)).stays
+        tenancy.shared = _shared(layout, tenancy.own)
     return found
+
+
+def _shared(layout: Layout, own: Iterable[Stay]) -> tuple[Stay, ...]:
+    """Picks the stays of a partition as such in which all is delivered as one virtual partition (TAKEOVER-SHARES)."""
+    epochs = {epoch.number for epoch in layout.epochs if epoch.placement is Placement.SHARED}
+    return tuple(stay for stay in own if stay.move in epochs)
 
 
 def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> list[int]:
@@ -165,6 +204,12 @@ class ReadingPlace:
     is_home: bool
     """Whether the virtual partition lives there now: only there can more come."""
 
+    @property
+    def is_read_out(self) -> bool:
+        """Whether it lies behind all there is of a partition that is retired: only another layout brings more."""
+        end = self.stay.end  # where a stay ends begins the next one, if there is one
+        return end is not None and self.position >= end
+
 
 def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
     """Finds where a virtual offset is read; None: it lies below all there is (HOLE-PASSED).
@@ -180,14 +225,17 @@ def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
     return ReadingPlace(stay, offset - stay.delta, stay is chain.stays[-1])
 
 
+def place_in(layout: Layout, stream: Stream, offset: int) -> ReadingPlace | None:
+    """Finds where an offset of a stream is read under a layout; None: it lies below all there is of it."""
+    return reading_place(layout.chain(stream), offset, (layout.floors or {}).get(stream, 0))
+
+
 def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> int | None:
     """Returns where reading goes on that has come to a position which the physical log may not have.
 
     Args:
-        stay: That holds it.
         position: In the physical partition.
         log_start: Of the physical log, as its leader says now.
-        log_end: The same.
 
     Returns:
         The position itself if it is there, else where a hole ends (HOLE-PASSED). None: it lies behind the end of a log
@@ -196,6 +244,64 @@ def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> 
     if position < log_start:
         return log_start if stay.end is None else min(log_start, stay.end)
     return position if position <= log_end else stay.end
+
+
+def end_told(home: Stay, mark: int, limit: int | None, *, position: int | None, after: int) -> int:
+    """Returns the end of a partition that a reader is told with an answer (OWN-END).
+
+    Whoever has read all there is is told its own position, so that its lag is 0; others the home's high watermark.
+
+    Args:
+        home: The last stay of the partition.
+        mark: The high watermark of its log.
+        limit: The offset there from which on nothing is shown; None: there is none.
+        position: In that log, up to where all has been looked at for the reader; None: it reads an earlier stay.
+        after: The virtual offset at which the reader stands after the answer.
+    """
+    end = max(min(each for each in (mark, limit, home.end) if each is not None), home.start)
+    if position is not None and position >= end:
+        return after
+    return max(after, end + home.delta)
+
+
+def may_step_over(
+    stay: Stay,
+    position: int,
+    mark: int | None,
+    *,
+    has_batches: bool,
+    has_holes: bool,
+    is_sealed: bool,
+    is_late: bool,
+) -> bool:
+    """Whether an answer moves its reader over what is not its own, up to a position (STEP-OVER).
+
+    Args:
+        position: Up to where all has been looked at.
+        mark: The high watermark of the physical partition; None: not known.
+        has_batches: Whether the answer gives any.
+        has_holes: Whether the reader is moved over offsets that are gone.
+        is_sealed: Whether a fence seals the physical partition.
+        is_late: Whether the reader has waited as long as it wanted to.
+    """
+    if stay.end is not None:
+        return position >= stay.end or has_holes or (is_late and not has_batches)
+    if is_sealed:
+        return False
+    has_all = mark is not None and position >= mark  # so that it commits, and lags, like one with all
+    return has_holes or (has_all if has_batches else is_late)
+
+
+def past_loss(stay: Stay, position: int) -> int:
+    """Returns where reading goes on that has looked at all up to a position: past what its log has lost (BEYOND-LOSS).
+
+    Args:
+        stay: That holds it. Its last offsets are gone where the log got shorter.
+        position: In the physical partition.
+    """
+    if stay.end is None or stay.lost_from is None or not stay.lost_from <= position < stay.end:
+        return position
+    return stay.end
 
 
 def first_readable(chain: Chain, floor: int, log_start: Callable[[int], int]) -> int:

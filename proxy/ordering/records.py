@@ -1,4 +1,4 @@
-"""What stands in `__kordon.layouts`: the whole state of Kordon, a compacted log of JSON values.
+"""The records of `__kordon.layouts`, a compacted log of JSON values that has the whole state of Kordon.
 
     topic/<name>                the layout in force, and the id of the topic's face            controller
     image/<name>/<v>/<part>     of the image of a virtual partition's last move                controller
@@ -9,6 +9,7 @@
     outcome/<id>                what came of it                                                controller
     finding/<name>              what was found wrong with a topic last                         controller
     janitor/<name>              how far a compacted topic was looked through                   controller
+    behind/<name>               how far groups are from the cuts of a takeover                 controller
 
 The controller writes in transactions, so that a layout, its images and the end of its fence are one.
 
@@ -28,38 +29,36 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from operator import not_
+from typing import Annotated, Final, Literal, get_args
 from uuid import UUID
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import ErrorDetails, from_json
 
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord
-from kordon.proxy.ordering.layout import Epoch, Layout
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Epoch
 from kordon.proxy.ordering.soundness import why_full, why_impossible, why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
 
 FORMAT: Final = 1
-"""By which rules this version writes, and which it reads."""
+"""The rules by which this version writes and reads."""
 MOST_BYTES: Final = 1024 * 1024
-"""Of a value; what Kordon writes stays below the 900,000 of a batch."""
+"""A value with more bytes is not read; what Kordon writes stays below the 900,000 of a batch."""
 MOST_WISHED_BYTES: Final = 800_000
-"""Of a layout that is wished for; what has to be mended may take more."""
+"""A layout that is wished for has at most so many bytes; one that mends a topic may have more."""
 MOST_WRITTEN_BYTES: Final = 890_000
-"""Of a layout whatever it is for: with its key it is less than the 900,000 of a batch."""
+"""Any layout has at most so many bytes, which with its key is less than the 900,000 of a batch."""
 MOST_ELEMENTS: Final = 100_000
-"""Of a value, by its commas; the largest layout has some 80,000."""
+"""A value with more commas is not read; the largest layout has some 80,000."""
 _MOST_OF_IMAGES: Final = 3 * PRODUCERS_OF_A_PART
-"""The same of a part of an image, which has two for each producer."""
+"""The same for a part of an image, which has two commas for each producer."""
 _MOST_FAULTS: Final = 10_000
-"""That are looked at one by one: as many as a layout has segments, each of which may have a field to come."""
+"""So many faults of a value are looked at one by one: a layout has as many segments, each with a field to come."""
 _MOST_SAID: Final = 200
-"""Characters of what is wrong with a record."""
-
-
-def _is_empty(text: str) -> bool:
-    return not text
+"""So many characters of what is wrong with a record are told."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class TopicRecord:
     layout: Layout
     face_id: UUID
     takeover: Takeover | None = None
-    """While a topic with data is being taken over: what is left to do (TAKEOVER-WAITS)."""
+    """What is left to do of the takeover of a topic with data (TAKEOVER-WAITS); None: nothing."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +76,13 @@ class FenceRecord:
     """A change of a layout that is being prepared: all proxies hold writes to `sealed` and acknowledge."""
 
     id: str
-    """Of this attempt."""
+    """Names this attempt."""
     topic: str
     following: Epoch
-    """What the layout is to become."""
+    """The epoch that the layout is to go on with."""
     sealed: frozenset[int]
     taking_over: TopicRecord | None = None
-    """Of a topic that is not managed yet: as it has been all along (PAST-STAYS)."""
+    """A topic that is not managed yet, as it has been all along (PAST-STAYS); None: the topic is managed."""
 
 
 @dataclass(frozen=True)
@@ -92,23 +91,23 @@ class AckRecord:
 
     fence: str
     incarnation: str
-    """Of the proxy's process."""
+    """Names the proxy's process."""
     told: Mapping[int, int] | None = None
-    """Where a log has got shorter: up to which offset of it readers may have been told of here (BEYOND-LOSS)."""
+    """By partition whose log got shorter, the offset up to which readers may have been told of it (BEYOND-LOSS)."""
 
 
 @dataclass(frozen=True)
 class GoneRecord:
-    """A proxy that ended in order; nobody need wait for its lease."""
+    """A proxy that has ended in order, so that nobody need wait for its lease."""
 
     incarnation: str
-    word: Annotated[str, Field(exclude_if=_is_empty)] = ""
-    """Whose seal it has told the proxies' group (`presence.sealed`), so that nobody else can write this."""
+    word: Annotated[str, Field(exclude_if=not_)] = ""
+    """The word whose seal it has told the proxies' group (`presence.sealed`): nobody else can write this record."""
 
 
 @dataclass(frozen=True)
 class OutcomeRecord:
-    """What came of a wish; error_code 0 is success."""
+    """The outcome of a wish; error_code 0 is success."""
 
     error_code: int
     message: str
@@ -116,7 +115,7 @@ class OutcomeRecord:
 
 @dataclass(frozen=True)
 class WishRecord:
-    """What somebody wants of a topic."""
+    """A wish that somebody has for a topic."""
 
     wish: Annotated[Wish, Field(discriminator="kind")]
 
@@ -128,18 +127,19 @@ FindingKind = Literal[
     "not_mended",
     "compacted_without_janitor",
     "layout_unreadable",
+    "layout_lost",
 ]
 
 
 @dataclass(frozen=True)
 class FindingRecord:
-    """Something that went wrong with a topic, and that its people have to know of."""
+    """Something that went wrong with a topic, and that its operators have to know."""
 
     kind: FindingKind
     topic: str
     text: str
     found_ms: int
-    """When, in milliseconds since 1970."""
+    """When it was found, in milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,17 @@ class JanitorRecord:
     """How far a compacted topic was looked through (KIP-253 9)."""
 
     looked_to: Mapping[int, int]
-    """By physical partition, the next offset; to look again does no harm."""
+    """The next offset by physical partition; to look at records again does no harm."""
+
+
+@dataclass(frozen=True)
+class BehindRecord:
+    """How far groups are from the cuts of a takeover. People read it; no order rests on it."""
+
+    groups: int
+    """With commits on the topic."""
+    to_go: Mapping[str, int]
+    """By group that is waited for, the offsets before the cuts that it has not committed."""
 
 
 Value = (
@@ -160,6 +170,7 @@ Value = (
     | OutcomeRecord
     | FindingRecord
     | JanitorRecord
+    | BehindRecord
 )
 
 
@@ -170,28 +181,27 @@ class Unreadable:
     key: str
     why: str
     topic: str | None
-    """What must not be served without having read it; None: it is passed over."""
+    """The topic that must not be served unless the record is read; None: the record is passed over."""
 
 
 _STRICT: Final = with_config(ConfigDict(extra="forbid"))
-"""What has a field that is not known is not understood; it holds for all that stands within, too."""
-_KINDS: Final[Mapping[str, TypeAdapter[Any]]] = {
-    "topic": TypeAdapter(_STRICT(TopicRecord)),
-    "image": TypeAdapter(_STRICT(ImageRecord)),
-    "fence": TypeAdapter(_STRICT(FenceRecord)),
-    "ack": TypeAdapter(_STRICT(AckRecord)),
-    "gone": TypeAdapter(_STRICT(GoneRecord)),
-    "wish": TypeAdapter(_STRICT(WishRecord)),
-    "outcome": TypeAdapter(_STRICT(OutcomeRecord)),
-    "finding": TypeAdapter(_STRICT(FindingRecord)),
-    "janitor": TypeAdapter(_STRICT(JanitorRecord)),
-}
+"""A value with an unknown field is not understood, nor is one that has such a value within."""
+
+
+def _word(kind: type[Value]) -> str:
+    """Returns what keys of a kind of records begin with."""
+    return kind.__name__.removesuffix("Record").lower()
+
+
+_KINDS: Final[Mapping[str, TypeAdapter[Value]]] = {_word(kind): TypeAdapter(_STRICT(kind)) for kind in get_args(Value)}
 KINDS: Final = frozenset(_KINDS)
-"""What keys begin with."""
+"""The words that keys begin with."""
 OTHER: Final = "other"
-"""In place of a kind that this version does not know."""
-_PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "janitor"})
+"""Stands for a kind that this version does not know."""
+_PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "janitor", "behind"})
 """Kinds of records that no topic needs to be served."""
+_OPTIONAL: Final = frozenset({"behind"})
+"""Kinds that older versions do not know, and can do without."""
 _LARGEST_OFFSET: Final = 1 << 62
 _IMAGE_KEY: Final = re.compile(r"image/([^/]+)/(-?\d{1,9})/(\d{1,9})", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -222,19 +232,19 @@ def topic_of(key: str) -> str | None:
 
 def dump(value: Value) -> bytes:
     """Writes a record's value."""
-    kind = type(value).__name__.removesuffix("Record").lower()
-    return b'{"format":%d,' % FORMAT + _KINDS[kind].dump_json(value).removeprefix(b"{")
+    kind = _word(type(value))
+    optional = b'"optional":true,' if kind in _OPTIONAL else b""
+    return b'{"format":%d,%s' % (FORMAT, optional) + _KINDS[kind].dump_json(value).removeprefix(b"{")
 
 
 def load(key: str, value: bytes) -> Value | Unreadable | None:
     """Reads a record's value, whatever it is.
 
     Args:
-        key: Of the record.
-        value: Not a tombstone.
+        value: The record's value, which is no tombstone.
 
     Returns:
-        None: of a kind that this version does not know, and need not.
+        The value; None: its kind is unknown to this version, and need not be known.
     """
     try:
         if len(value) > MOST_BYTES:
@@ -250,7 +260,7 @@ def load(key: str, value: bytes) -> Value | Unreadable | None:
         return Unreadable(key, _said(error), topic_of(key))
 
 
-def _read(key: str, fields: dict[str, Any]) -> Value | None:
+def _read(key: str, fields: dict[str, object]) -> Value | None:
     """Reads a value by the rule for additions; raises ValueError if it is not understood."""
     written, optional = fields.pop("format", FORMAT), fields.pop("optional", ())
     if written != FORMAT:
@@ -260,20 +270,20 @@ def _read(key: str, fields: dict[str, Any]) -> Value | None:
         if optional is True:
             return None
         raise ValueError("its kind is not known")
-    value: Value = _understood(adapter, fields, optional)
+    value = _understood(adapter, fields, optional)
     if problem := _mismatch(key, value):
         raise ValueError(problem)
     return value
 
 
-def _understood(adapter: TypeAdapter[Any], fields: dict[str, Any], optional: Any) -> Any:
+def _understood(adapter: TypeAdapter[Value], fields: dict[str, object], optional: object) -> Value:
     try:
         return adapter.validate_python(fields)
     except ValidationError as error:
         if error.error_count() > _MOST_FAULTS:
             raise ValueError(f"{error.error_count()} of its fields are not understood") from None
         unknown = [each for each in error.errors(include_url=False) if each["type"] in _UNKNOWN_FIELD]
-        names = set(optional) if isinstance(optional, Sequence) else set[Any]()
+        names = set(optional) if isinstance(optional, Sequence) else set[object]()
         if not unknown or any(each["loc"][-1] not in names for each in unknown):
             raise
         for each in unknown:
@@ -281,17 +291,18 @@ def _understood(adapter: TypeAdapter[Any], fields: dict[str, Any], optional: Any
         return adapter.validate_python(fields)
 
 
-_Loc: TypeAlias = tuple[int | str, ...]
 _UNKNOWN_FIELD: Final = frozenset({"extra_forbidden", "unexpected_keyword_argument"})
 
 
-def _take_out(fields: dict[str, Any], loc: _Loc) -> None:
+def _take_out(value: object, loc: Sequence[int | str]) -> None:
     """Takes out the field at a place, which may also name members of unions."""
-    inner: Any = fields
-    for step in loc[:-1]:
-        if isinstance(step, int) or step in inner:
-            inner = inner[step]
-    inner.pop(loc[-1], None)
+    step, *rest = loc
+    if isinstance(value, list) and isinstance(step, int):
+        _take_out(value[step], rest)
+    elif rest:
+        _take_out(value.get(step, value) if isinstance(value, dict) else value, rest)
+    elif isinstance(value, dict):
+        value.pop(step, None)
 
 
 def _mismatch(key: str, value: Value) -> str:
@@ -317,8 +328,7 @@ def why_no_more(record: TopicRecord, following: Epoch) -> str:
     A topic keeps its whole past, and a layout with more of it would not be read by anybody (`soundness`).
 
     Args:
-        record: As it is.
-        following: What it would become; no log has got shorter.
+        following: The epoch that it would go on with; no log has got shorter.
     """
     after = _largest_after(record, following)
     return _changed_too_often(after, why_full(after.layout) or _why_too_long(after, MOST_WISHED_BYTES))
@@ -330,8 +340,7 @@ def why_never(record: TopicRecord, following: Epoch) -> str:
     Nobody would go by its layout then, or it could not even be written.
 
     Args:
-        record: As it is.
-        following: What it would become.
+        following: The epoch that it would go on with.
     """
     after = _largest_after(record, following)
     return _changed_too_often(after, why_unsound(after.layout) or _why_too_long(after, MOST_WRITTEN_BYTES))
@@ -340,7 +349,7 @@ def why_never(record: TopicRecord, following: Epoch) -> str:
 def _largest_after(record: TopicRecord, following: Epoch) -> TopicRecord:
     """Returns the record of a layout to come, with offsets that are as long as can be."""
     layout, shortened = record.layout, following.shortened or {}
-    cuts = dict.fromkeys(layout.sealed_by(following) | layout.opened_by(following), _LARGEST_OFFSET)
+    cuts = dict.fromkeys(layout.change_to(following).touched, _LARGEST_OFFSET)
     told = dict.fromkeys(shortened, _LARGEST_OFFSET + 1)
     return replace(record, layout=layout.changed(following, cuts, told=told))
 

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS, why_not
+from kordon.proxy.ordering.runs import RunHistory
 
 if TYPE_CHECKING:
-    from kordon.proxy.ordering.layout import Epoch, Layout
+    from kordon.proxy.ordering.layout import Layout
+    from kordon.proxy.ordering.placements import Epoch
     from kordon.proxy.ordering.segments import Segment
 
 MOST_CHANGES: Final = 1_000
@@ -20,7 +22,7 @@ MOST_CHANGES: Final = 1_000
 MOST_SEGMENTS: Final = 6_000
 """Of a layout. A growth by one partition adds two, a change of all partitions as many as there are then."""
 MOST_STEPS: Final = 40_000
-"""Of a layout (`Layout.steps`)."""
+"""Of a layout (`RunHistory.steps`)."""
 _SPARED: Final = 0.9
 """Of each bound, what wishes and janitors may use up: a log that got shorter has to be mended behind that."""
 
@@ -68,8 +70,9 @@ def _too_many(layout: Layout, share: float) -> Iterator[str]:
 
 def _too_many_steps(layout: Layout, share: float) -> Iterator[str]:
     most = MOST_STEPS * share
-    if len(layout.segments) * layout.run_count > most and layout.steps > most:
-        yield f"it has {layout.steps} steps of virtual partitions behind it, and at most {most:.0f} are followed"
+    history = RunHistory(layout.residence.placements, layout.epochs, layout.segments)
+    if len(layout.segments) * history.count > most and (steps := history.steps) > most:
+        yield f"it has {steps} steps of virtual partitions behind it, and at most {most:.0f} are followed"
 
 
 def _is_possible(segment: Segment, newest: int) -> bool:

@@ -1,7 +1,7 @@
 """Streams: what clients write to and read from a managed topic, as one kind of number.
 
 Clients without the SDK see virtual partitions; those with it (docs/dialect.md) see the physical ones as they
-are. Both are written through the same lines and read through the same chains, so both are a number here:
+are. Both are written through the same queues and read through the same chains, so both are a number here:
 
     stream   0, 1, 2, …     virtual partition v
     stream  -1, -2, -3, …   physical partition q as such: ~q
@@ -40,7 +40,7 @@ def is_physical(stream: Stream) -> bool:
 
 
 def shown_partition(stream: Stream) -> int:
-    """Returns the partition number by which clients know a stream: of the virtual or of the physical partition."""
+    """Returns the number of the virtual or physical partition that clients name to mean a stream."""
     return ~stream if stream < 0 else stream
 
 
@@ -48,8 +48,8 @@ def physical_chains(segments: Iterable[Segment], untagged_epochs: Collection[int
     """Returns the chain of each physical partition as such, by its number; it has no hole.
 
     Args:
-        segments: All of a layout.
-        untagged_epochs: Those before the topic was taken over, in which batches carry no identity (PAST-STAYS).
+        segments: All segments of a layout.
+        untagged_epochs: The epochs before the topic was taken over, whose batches carry no identity (PAST-STAYS).
     """
     stays: dict[int, list[Stay]] = {}
     for segment in sorted(segments, key=lambda each: each.id.epoch, reverse=True):

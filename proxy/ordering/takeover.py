@@ -3,6 +3,8 @@
     epoch            what is so                                                     ends when
     0  unmanaged     v < N is partition v; nobody else is there                     all proxies hold its writes
     1  own           v < N still on partition v; v >= N is written, not delivered   no client has the old view any more
+    1' shared        v on partition v mod N, and delivered as virtual partition     the same, and every group is near
+                     v mod N (TAKEOVER-SHARES)
     2  linear        each on its own home; v >= N is still not delivered            every group has passed the cuts
                      all are delivered
 
@@ -18,8 +20,13 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
 
+NEAR_RECORDS: Final = 10_000
+"""That a group may be behind on a partition when a topic whose records do not wait is cut: some seconds' work."""
+MOST_SHARED: Final = 1_024
+"""Virtual partitions of a topic that is taken over so: each of them has a past of its own from then on."""
 TRANSITION_MS: Final = 420_000
 """metadata.max.age.ms (5 min) and delivery.timeout.ms (2 min) as clients have them by default."""
 
@@ -62,22 +69,16 @@ class Takeover:
 
 
 class TakeoverStep(Enum):
-    """What is next in a takeover."""
+    """What is next in a takeover, or what it waits for."""
 
-    SHOWN = "let the time of the old view run, as all are shown V now"
-    WAIT = "wait until no client has the old view"
-    CUT = "move all to their homes"
-    LOOK = "see which groups have passed the cuts"
+    SHOWN = "showing all virtual partitions"
+    WAIT = "waiting for clients with the old view"
+    CUT = "moving all to their homes"
+    LOOK = "waiting for groups"
 
 
 def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> TakeoverStep:
-    """Returns what is next.
-
-    Args:
-        layout: In force.
-        takeover: Of its topic.
-        now_ms: Wall clock.
-    """
+    """Returns what is next at a time of the wall clock."""
     if layout.epochs[-1].placement is Placement.LINEAR:
         return TakeoverStep.LOOK
     if takeover.until_ms is None:
@@ -86,22 +87,41 @@ def next_step(layout: Layout, takeover: Takeover, now_ms: int) -> TakeoverStep:
 
 
 def shown(takeover: Takeover, now_ms: int) -> Takeover:
-    """Returns what is left to do from when on clients are shown V.
+    """Returns what is left to do from when on clients are shown V, at a time of the wall clock.
 
     Whoever asked for Metadata just before keeps the old view for the whole transition from then on, however long it
     took from the wish to here.
-
-    Args:
-        takeover: Before.
-        now_ms: Wall clock.
     """
     return replace(takeover, until_ms=now_ms + takeover.transition_ms)
 
 
-def first_placement(layout: Layout, *, quiesced: bool) -> Placement:
-    """Returns how virtual partitions lie when a topic has just been taken over."""
-    skips = quiesced or layout.v_count == layout.n  # nobody sees more partitions than before: there is but one view
-    return Placement.LINEAR if skips else Placement.OWN
+def first_placement(layout: Layout, *, quiesced: bool, delivers: bool) -> Placement:
+    """Returns how virtual partitions lie when a topic has just been taken over.
+
+    Args:
+        quiesced: Nobody writes to it.
+        delivers: Nothing that is written during the takeover waits (TAKEOVER-SHARES).
+    """
+    if quiesced or layout.v_count == layout.n:  # nobody sees more partitions than before: there is but one view
+        return Placement.LINEAR
+    return Placement.SHARED if delivers else Placement.OWN
+
+
+def is_shared(layout: Layout) -> bool:
+    """Whether what is written to v >= N is delivered as v mod N now (TAKEOVER-SHARES)."""
+    return layout.epochs[-1].placement is Placement.SHARED
+
+
+def is_near(committed: Mapping[int, int], log_starts: Mapping[int, int], log_ends: Mapping[int, int]) -> bool:
+    """Whether a group will soon have read what stands before a cut that is made now (TAKEOVER-SHARES).
+
+    Args:
+        committed: By v < N, as in `has_passed`.
+        log_starts: By partition p < N, where its log begins.
+        log_ends: By partition p < N, where its log ends.
+    """
+    behind = (end - max(committed.get(p, 0), log_starts.get(p, 0)) for p, end in log_ends.items())
+    return not committed or max(behind, default=0) <= NEAR_RECORDS
 
 
 def may_be_shown(layout: Layout) -> bool:
@@ -114,37 +134,29 @@ def may_be_shown(layout: Layout) -> bool:
 
 
 def outdates_views(before: Layout, after: Layout) -> bool:
-    """Whether no time is left in which clients come to see V by themselves: those that wait idly have to be told.
-
-    Args:
-        before: As the topic was known until now.
-        after: In force from now on.
-    """
+    """Whether clients have no time left to see V by themselves: those that wait idly have to be told."""
     is_at_home = after.epochs[-1].placement is Placement.LINEAR
     return not before.is_managed and is_at_home and after.v_count > after.n
 
 
-def has_passed(takeover: Takeover, committed: Mapping[int, int], log_starts: Mapping[int, int]) -> bool:
-    """Whether a group has read what was written before the cuts, as far as it is still there.
+def left_to_read(takeover: Takeover, committed: Mapping[int, int], log_starts: Mapping[int, int]) -> int:
+    """Returns how many offsets before the cuts a group has not committed, as far as they are still there.
 
     Args:
-        takeover: With its cuts.
         committed: By v < N, the offset that the group has committed last. Where it has committed none it is taken to
             be at the beginning; a group that has none at all does not read the topic.
         log_starts: By partition p < N, where its log begins.
     """
     if not committed:
-        return True
-    return all(max(committed.get(p, 0), log_starts.get(p, 0)) >= cut for p, cut in takeover.cuts.items())
+        return 0
+    reached = {p: max(committed.get(p, 0), log_starts.get(p, 0)) for p in takeover.cuts}
+    return sum(max(cut - reached[p], 0) for p, cut in takeover.cuts.items())
 
 
 def looked_at(takeover: Takeover, behind: Iterable[str], subscribers: Iterable[Subscriber] = ()) -> Takeover | None:
     """Returns what is left to do after a look at the groups; None: nothing.
 
-    Args:
-        takeover: Before.
-        behind: The groups that have not passed its cuts.
-        subscribers: The members that have not come to the new name.
+    Groups that have not passed the cuts are `behind`; `subscribers` are members that have not come to the new name.
     """
     waits_for = tuple(sorted(set(behind) - set(takeover.left_out)))
     left = sorted((each for each in subscribers if each.group not in takeover.left_out), key=lambda each: each.member)

@@ -1,4 +1,4 @@
-"""What a worker has sent to physical partitions, as fences and leases see it: unanswered, or answered too late."""
+"""The writes of a worker that fences and leases wait for: they are unanswered, or answered too late."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ class DrainWait:
     """A wait for all that is unanswered of some partitions.
 
     Args:
-        under_way: What is sent and not answered.
-        partitions: Whose answers are waited for.
+        under_way: The writes that are sent and not answered.
+        partitions: The partitions whose answers are waited for.
     """
 
     def __init__(self, under_way: UnderWay, partitions: Iterable[Partition]) -> None:
         self._under_way = under_way
         self.landed = dict.fromkeys(partitions, 0)
-        """By partition, the offset behind what was written there since this wait began; 0: nothing was."""
+        """By partition, the offset behind what was written since this wait began; 0: nothing was written."""
 
     @property
     def is_over(self) -> bool:
@@ -46,14 +46,13 @@ class UnderWay:
         return self._counts[partition]
 
     def sent(self, partition: Partition) -> None:
-        """One more was sent."""
+        """Counts one more."""
         self._counts[partition] += 1
 
     def answered(self, partition: Partition, written_to: int = 0) -> None:
-        """One was answered, or never will be.
+        """Counts one less: it is answered, or never will be.
 
         Args:
-            partition: Where it was sent to.
             written_to: The offset behind it, if the broker says that it is written.
         """
         self._counts[partition] -= 1
@@ -92,8 +91,8 @@ class KeptAnswers(Generic[_Answer]):
     """Successes that came when this worker had no lease: they may stand behind a cut unknown to it (LATE-ANSWER).
 
     Args:
-        most: As many wait.
-        seconds: So long they wait.
+        most: The largest number of answers that wait.
+        seconds: The longest time that an answer waits.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -108,7 +107,6 @@ class KeptAnswers(Generic[_Answer]):
         """Says what becomes of an answer, and keeps it if it is to wait.
 
         Args:
-            answer: The broker's.
             is_written: Whether it says that the write is in the log.
             may_serve: Whether the lease lives, and the layouts were read since it was joined.
             now: Seconds.

@@ -23,7 +23,13 @@ class Manage:
     """enable.ordered.delivery."""
     janitor: bool = False
     """Take old values of keys out of partitions that they have left; compacted topics need it (KIP-253 9)."""
-    kind: Literal["manage"] = "manage"
+    kind: Literal["manage", "manage delivering"] = "manage"
+    """A kind of its own, so that a controller of a version without TAKEOVER-SHARES does not take it for the other."""
+
+    @property
+    def delivers(self) -> bool:
+        """Whether nothing that is written during the takeover waits (TAKEOVER-SHARES)."""
+        return self.kind == "manage delivering"
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,7 +75,6 @@ class Writers:
         Args:
             image: Of the virtual partition.
             client_id: The producer id that the client knows.
-            epoch: The producer epoch.
             base_sequence: Of its first record, in the client's count.
             last_sequence: Of its last record.
             asked: Whether the broker was asked since the batch came, and does not know its identity.

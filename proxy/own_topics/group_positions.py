@@ -22,7 +22,7 @@ import structlog
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.own_log import LogLost, OwnLog
+from kordon.proxy.kafka.internal_topic_log import InternalTopicLog, LogLost
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import MemberReport, Positions
 from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC, ensure_groups_topic
@@ -72,12 +72,7 @@ class _ToWrite:
 
 
 class GroupPositions:
-    """The positions of all groups, as one worker knows them.
-
-    Args:
-        brokers: Where brokers are found.
-        topic: Name of the log.
-    """
+    """The positions of all groups, as one worker knows them."""
 
     def __init__(self, brokers: Brokers, topic: str = GROUPS_TOPIC) -> None:
         self.positions = Positions()
@@ -87,7 +82,7 @@ class GroupPositions:
         self._topic = topic
         self._tasks = Tasks()
         self._following: asyncio.Task[None] | None = None
-        self._log: OwnLog | None = None
+        self._log: InternalTopicLog | None = None
         self._current = asyncio.Event()
         """Set while the log has been read to an end that was taken after it was opened."""
         self._queue: deque[_ToWrite] = deque()
@@ -111,9 +106,7 @@ class GroupPositions:
         """Returns where a group stands, as evidence for one of its members.
 
         Args:
-            group_id: Of the group.
             generation_id: In which the positions were reported.
-            topic: Its name.
             member_id: Who asks. Reports from before the group was deleted and made anew may be in the log; where this
                 member's own is known, these are gone.
 
@@ -121,10 +114,7 @@ class GroupPositions:
             Next offsets by partition; empty where the member has not reported in this generation, as far as has been
             read, or that is not known to be current. A view, good until something else is awaited.
         """
-        report = self.positions.said(group_id, member_id) if self.is_current else None
-        if report is None or report.generation_id != generation_id:
-            return {}
-        return self.positions.of(group_id, generation_id, topic)
+        return self.positions.of_member(group_id, generation_id, topic, member_id) if self.is_current else {}
 
     async def changed(self, group_id: str) -> None:
         """Returns when a position of a group has changed, or may have; the wait is the caller's to bound."""
@@ -187,7 +177,7 @@ class GroupPositions:
         """Follows the log for ever; whenever it is another one, all that was known is forgotten."""
         wait = _FIRST_RETRY_SECONDS
         while True:
-            self._log = OwnLog(self._brokers, self._topic, "groups", _FETCH_BYTES)
+            self._log = InternalTopicLog(self._brokers, self._topic, "groups", _FETCH_BYTES)
             work = Tasks()
             try:
                 await ensure_groups_topic(self._brokers, self._topic)
@@ -210,7 +200,7 @@ class GroupPositions:
             await asyncio.sleep(wait)
             wait = min(2 * wait, _LAST_RETRY_SECONDS)
 
-    async def _catch_up(self, opened: OwnLog) -> None:
+    async def _catch_up(self, opened: InternalTopicLog) -> None:
         while not self._current.is_set():
             try:
                 await opened.read_to_end()
@@ -222,7 +212,7 @@ class GroupPositions:
                 self._current.set()
                 self._tell(list(self._changes))
 
-    async def _write_all(self, opened: OwnLog) -> None:
+    async def _write_all(self, opened: InternalTopicLog) -> None:
         """Writes what is queued, all that came while the last was on its way in one batch."""
         while True:
             batch = self._take_batch()
@@ -297,7 +287,7 @@ def _fail(batch: Sequence[_ToWrite], error: UpstreamUnavailable) -> None:
             each.done.set_exception(error)
 
 
-async def _tell_when_read(opened: OwnLog, offset: int, batch: Sequence[_ToWrite]) -> None:
+async def _tell_when_read(opened: InternalTopicLog, offset: int, batch: Sequence[_ToWrite]) -> None:
     with suppress(TimeoutError):
         await asyncio.wait_for(opened.reached(offset), WRITE_SECONDS)
         for each in batch:

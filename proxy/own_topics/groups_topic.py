@@ -24,11 +24,7 @@ class GroupsTopicUnfit(UpstreamUnavailable):
 
 
 def groups_configs(replicas: int) -> dict[str, str]:
-    """Returns the topic configs of a new groups topic.
-
-    Args:
-        replicas: Its replication factor.
-    """
+    """Returns the topic configs of a new groups topic."""
     return {
         "cleanup.policy": "compact,delete",
         "retention.ms": str(RETENTION_MS),

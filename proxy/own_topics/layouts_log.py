@@ -5,29 +5,38 @@ By its `read_to_end` ONE-CONTROLLER, READ-BEFORE-SERVE, LATE-ANSWER and NO-FALSE
 
 from __future__ import annotations
 
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.own_log import OwnLog
+from kordon.proxy.kafka.internal_topic_log import InternalTopicLog
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, ensure_layouts_topic
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, ensure_layouts_topic, topics_with_faces
 
 
-class LayoutsLog(OwnLog):
-    """The layouts topic; it need not exist.
-
-    Args:
-        brokers: Where brokers are found.
-        topic: Its name.
-    """
+class LayoutsLog(InternalTopicLog):
+    """The layouts topic; it need not exist."""
 
     def __init__(self, brokers: Brokers, topic: str = LAYOUTS_TOPIC) -> None:
         super().__init__(brokers, topic, "layouts")
+
+    async def faces(self) -> list[str]:
+        """Returns the topics that have a face: each is managed, or is about to be.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        return await topics_with_faces(self.brokers)
 
     async def create(self) -> None:
         """Creates the topic, or checks that the one that is there is fit for it.
 
         Raises:
             LayoutsTopicUnfit: It is not; the message says what to change.
-            UpstreamUnavailable: The cluster does not answer or refuses.
+            UpstreamUnavailable: The cluster does not answer or refuses, or the topic was there and is lost.
         """
+        if not await self.exists() and (lost := await self.faces()):
+            raise UpstreamUnavailable(
+                f"{self.topic} is lost: it is not there, and {', '.join(lost)} have faces; restore it first:"
+                " kordon layouts import"
+            )
         await ensure_layouts_topic(self.brokers, TopicsAdmin(self.brokers), self.topic)
         await self.exists()

@@ -7,14 +7,19 @@ from typing import Final
 
 import structlog
 
+from kordon.codecs.bodies import MetadataRequest
+from kordon.codecs.messages import metadata
 from kordon.proxy.core.errors import KordonError
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.topics.managed_topics import topic_of_face
 
 log = structlog.get_logger(__name__)
 
 LAYOUTS_TOPIC: Final = "__kordon.layouts"
 REPLICAS: Final = 3
+_METADATA_VERSIONS: Final = range(1, 13)
+"""Version 0 takes no list for an empty one."""
 
 
 class LayoutsTopicUnfit(KordonError):  # noqa: N818 - a state of the world, named as operators say it
@@ -22,11 +27,7 @@ class LayoutsTopicUnfit(KordonError):  # noqa: N818 - a state of the world, name
 
 
 def layouts_configs(replicas: int) -> dict[str, str]:
-    """Returns the topic configs of a new layouts topic.
-
-    Args:
-        replicas: Its replication factor.
-    """
+    """Returns the topic configs of a new layouts topic."""
     return {
         "cleanup.policy": "compact",
         # with two copies a minimum of two would stop all changes as soon as one is away
@@ -35,6 +36,17 @@ def layouts_configs(replicas: int) -> dict[str, str]:
         "compression.type": "uncompressed",
         "segment.bytes": str(16 * 1024 * 1024),  # only closed segments are compacted, and readers read them all
     }
+
+
+async def topics_with_faces(brokers: Brokers) -> list[str]:
+    """Returns the topics that have a face, in the order of their names, without reading the layouts.
+
+    Raises:
+        UpstreamUnavailable: Nobody answers.
+    """
+    asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+    rows = (await brokers.ask_any(metadata.API, _METADATA_VERSIONS, asked)).topics
+    return sorted(topic for row in rows if (topic := topic_of_face(row.name or "")) is not None)
 
 
 async def ensure_layouts_topic(brokers: Brokers, admin: TopicsAdmin, topic: str = LAYOUTS_TOPIC) -> None:

@@ -14,17 +14,28 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
-from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnRequestTopic,
+    AddPartitionsToTxnResponseTopicResult,
+    EndTxnRequest,
+)
 from kordon.codecs.error_codes import Code, name_of
+from kordon.codecs.messages import add_partitions_to_txn, end_txn
+from kordon.codecs.row import Row
+from kordon.codecs.schema import Api
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch, in_batches
 from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
-from kordon.proxy.kafka.plain_writer import INIT_VERSIONS, produce
+from kordon.proxy.kafka.producer import BatchRefused, Producer, new_identity
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.ordering.records import Value
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
+
+_Request = TypeVar("_Request", bound=Row)
+_Response = TypeVar("_Response", bound=Row)
 
 PURPOSE: Final = "layouts transactions"
 TRANSACTIONAL_ID: Final = "kordon.layouts"
@@ -38,8 +49,6 @@ BEGIN_SECONDS: Final = 1.0
 _ABORT_SECONDS: Final = 2.0
 BATCH_BYTES: Final = 900_000
 """Below Kafka's default of max.message.bytes."""
-ADD_PARTITIONS_TO_TXN: Final = 24
-END_TXN: Final = 26
 _ADD_VERSIONS: Final = range(4)
 _END_VERSIONS: Final = range(4)
 """From 5 on the epoch changes with each transaction (KIP-890)."""
@@ -89,8 +98,6 @@ class LayoutsWriter:
     """The controller's writer. One task at a time uses it.
 
     Args:
-        brokers: Where brokers are found.
-        topic: Where it writes.
         transactional_id: By which writers fence one another.
     """
 
@@ -99,7 +106,7 @@ class LayoutsWriter:
         self._brokers = brokers
         self._topic = topic
         self._transactional_id = transactional_id
-        self._identity = BatchIdentity(-1, -1, 0)
+        self._producer = Producer(BatchIdentity(-1, -1, 0), transactional_id)
         self._coordinator: UpstreamClient | None = None
         self._leader: UpstreamClient | None = None
         self._in_transaction = False
@@ -110,7 +117,7 @@ class LayoutsWriter:
     @property
     def producer_id(self) -> int:
         """In whose transactions it writes: former controllers had the same, and nobody else has; -1: it is not open."""
-        return self._identity.producer_id
+        return self._producer.identity.producer_id
 
     async def close(self) -> None:
         """Closes its connection, and aborts a transaction that was left open: readers wait for its end."""
@@ -129,15 +136,12 @@ class LayoutsWriter:
         """
         self._refuse_fenced()
         self.state = WriterState.CLOSED
-        fields = {"transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._ask_patiently(apis.INIT_PRODUCER_ID, INIT_VERSIONS, fields)
+                identity = await new_identity(self._ask_patiently, self._transactional_id, TRANSACTION_TIMEOUT_MS)
         except TimeoutError:
             raise UpstreamUnavailable(f"opening {self._transactional_id}: no answer within {timeout:g} s") from None
-        if answer.error_code != Code.NONE:
-            raise UpstreamUnavailable(f"opening {self._transactional_id}: {name_of(answer.error_code)}")
-        self._identity = BatchIdentity(answer.producer_id, answer.producer_epoch, 0)
+        self._producer = Producer(identity, self._transactional_id)
         self._in_transaction = self._begun = False
         self.state = WriterState.READY
 
@@ -203,10 +207,13 @@ class LayoutsWriter:
         return offsets
 
     async def _begin(self) -> None:
-        topics = [{"name": self._topic, "partitions": [0]}]
-        named = {f"v3_and_below_{name}": value for name, value in self._who().items()}
-        fields = {**named, "v3_and_below_topics": topics}
-        answer = await self._ask_patiently(ADD_PARTITIONS_TO_TXN, _ADD_VERSIONS, fields)
+        asked = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._transactional_id,
+            v3_and_below_producer_id=self._producer.identity.producer_id,
+            v3_and_below_producer_epoch=self._producer.identity.producer_epoch,
+            v3_and_below_topics=[AddPartitionsToTxnRequestTopic(name=self._topic, partitions=[0])],
+        )
+        answer = await self._ask_patiently(add_partitions_to_txn.API, _ADD_VERSIONS, asked)
         ((added,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
         self._judge(added.partition_error_code, "beginning a transaction")
         self._begun = True
@@ -214,19 +221,20 @@ class LayoutsWriter:
     async def _produce(self, batch: Sequence[NewRecord]) -> range:
         if self._leader is None or self._leader.closed:
             self._leader = await self._brokers.leader(self._topic, 0, PURPOSE)
-        raw = build_batch(batch, self._identity, is_transactional=True)
-        answer = await produce(self._leader, self._topic, raw, self._transactional_id)
-        if answer.error_code != Code.NONE:
+        raw = build_batch(batch, self._producer.identity, is_transactional=True)
+        try:
+            first = await self._producer.write(self._leader, self._topic, 0, raw, len(batch))
+        except BatchRefused as refused:
             self._leader = None  # it may have moved
-        self._judge(answer.error_code, f"writing to {self._topic}")
-        self._identity = self._identity.after(len(batch))
-        return range(answer.base_offset, answer.base_offset + len(batch))
+            self._judge(refused.code, f"writing to {self._topic}")
+            raise
+        return range(first, first + len(batch))
 
     async def _end(self, timeout: float) -> None:
         """Asks for the end until it is answered: a coordinator takes the same question twice."""
         try:
             async with asyncio.timeout(timeout):
-                answer = await self._ask_patiently(END_TXN, _END_VERSIONS, {**self._who(), "committed": True})
+                answer = await self._ask_patiently(end_txn.API, _END_VERSIONS, self._end_request(committed=True))
                 self._judge(answer.error_code, "ending a transaction")
         except (TimeoutError, UpstreamUnavailable) as error:
             raise OutcomeUnknown(f"ending a transaction of {self._transactional_id}: {error or 'no answer'}") from error
@@ -235,7 +243,7 @@ class LayoutsWriter:
         """Spares readers the transaction timeout, if it can; a transaction whose end is decided stays as it is."""
         with suppress(UpstreamUnavailable, TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
-                await self._ask(END_TXN, _END_VERSIONS, {**self._who(), "committed": False})
+                await self._ask(end_txn.API, _END_VERSIONS, self._end_request(committed=False))
         self._in_transaction = self._begun = False
 
     def _judge(self, code: int, what: str) -> None:
@@ -249,18 +257,19 @@ class LayoutsWriter:
         if self.state is WriterState.FENCED:
             raise Fenced("another controller writes now")
 
-    def _who(self) -> dict[str, Any]:
-        return {
-            "transactional_id": self._transactional_id,
-            "producer_id": self._identity.producer_id,
-            "producer_epoch": self._identity.producer_epoch,
-        }
+    def _end_request(self, *, committed: bool) -> EndTxnRequest:
+        return EndTxnRequest(
+            transactional_id=self._transactional_id,
+            producer_id=self._producer.identity.producer_id,
+            producer_epoch=self._producer.identity.producer_epoch,
+            committed=committed,
+        )
 
-    async def _ask_patiently(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+    async def _ask_patiently(self, api: Api[_Request, _Response], versions: range, body: _Request) -> _Response:
         """Asks the coordinator, wherever it is by now, until it answers something that does not pass by itself."""
         while True:
             try:
-                answer = await self._ask(api_key, versions, fields)
+                answer = await self._ask(api, versions, body)
             except UpstreamUnavailable:
                 answer = None
             if answer is not None and _code_of(answer) not in _TRANSIENT:
@@ -269,12 +278,11 @@ class LayoutsWriter:
                 self._hang_up()
             await asyncio.sleep(_RETRY_SECONDS if answer is not None else _REDIAL_SECONDS)
 
-    async def _ask(self, api_key: int, versions: range, fields: Mapping[str, Any]) -> Any:
+    async def _ask(self, api: Api[_Request, _Response], versions: range, body: _Request) -> _Response:
         if self._coordinator is None or self._coordinator.closed:
             kind = CoordinatorKind.TRANSACTION
             self._coordinator = await self._brokers.coordinator(kind, self._transactional_id, PURPOSE)
-        fields = {"transactional_id": self._transactional_id, **fields}
-        return await self._coordinator.ask(api_key, self._coordinator.version(api_key, versions), fields)
+        return await self._coordinator.ask(api, self._coordinator.version(api.key, versions), body)
 
     def _hang_up(self) -> None:
         if self._coordinator is not None:
@@ -282,12 +290,8 @@ class LayoutsWriter:
             self._coordinator = None
 
 
-def _code_of(answer: Any) -> int:
+def _code_of(answer: Row) -> int:
     """Returns the error code of an answer of the coordinator; AddPartitionsToTxn has one for each partition."""
-    if "error_code" in answer:
-        return int(answer.error_code)
-    return max(
-        int(result.partition_error_code)
-        for topic in answer.results_by_topic_v3_and_below
-        for result in topic.results_by_partition
-    )
+    topics = answer.get("results_by_topic_v3_and_below", list[AddPartitionsToTxnResponseTopicResult]())
+    codes = [result.partition_error_code for topic in topics for result in topic.results_by_partition]
+    return max(codes) if codes else answer.get("error_code", Code.NONE)

@@ -7,10 +7,11 @@ from typing import Final
 
 import structlog
 
-from kordon.codecs import apis
+from kordon.codecs.messages import metadata
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
-from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.broker_connections import BrokerConnections
+from kordon.proxy.kafka.leaders import topics_asked
 from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.own_topics.own_things import OwnThings
@@ -28,10 +29,9 @@ class OwnIds:
 
     Args:
         links: By which brokers are asked.
-        own: Is told the ids.
     """
 
-    def __init__(self, links: Links, own: OwnThings) -> None:
+    def __init__(self, links: BrokerConnections, own: OwnThings) -> None:
         self._links = links
         self._own = own
 
@@ -50,6 +50,5 @@ class OwnIds:
         Raises:
             UpstreamUnavailable: No broker answers.
         """
-        fields = {"topics": [{"name": name} for name in _TOPICS], "allow_auto_topic_creation": False}
-        answer = await self._links.ask_any("metadata", apis.METADATA, _VERSIONS, fields)
-        self._own.learn({row.name: row.topic_id for row in answer.topics if not row.error_code})
+        answer = await self._links.ask_any("metadata", metadata.API, _VERSIONS, topics_asked(_TOPICS))
+        self._own.learn({row.name: row.topic_id for row in answer.topics if row.name and not row.error_code})

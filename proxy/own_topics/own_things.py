@@ -16,7 +16,7 @@ Which fields name something say the tables (`codecs/naming.py`), so that none is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from kordon.codecs import apis
@@ -24,6 +24,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.naming import NamingField, entities_at, places
 from kordon.codecs.primitives import Entity
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
 from kordon.codecs.turns import rows_done
 from kordon.proxy.core.verdicts import Route
@@ -42,20 +43,23 @@ _DENIED: Final = {
     Entity.GROUP_ID: Code.GROUP_AUTHORIZATION_FAILED,
     Entity.TRANSACTIONAL_ID: Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-_RESOURCES: Final[Mapping[int, Entity]] = {
+_RESOURCES: Final[Mapping[object, Entity]] = {
     2: Entity.TOPIC_NAME,
     3: Entity.GROUP_ID,
     5: Entity.TRANSACTIONAL_ID,
     32: Entity.GROUP_ID,
 }
 """By `resource_type`, as ACLs and configs count them."""
-_KEYS: Final[Mapping[int, Entity]] = {0: Entity.GROUP_ID, 1: Entity.TRANSACTIONAL_ID}
+_KEYS: Final[Mapping[object, Entity]] = {0: Entity.GROUP_ID, 1: Entity.TRANSACTIONAL_ID}
 """By `key_type` of FindCoordinator."""
 _NO_SUCH: Final = "This server does not host this topic-partition."
 _RESERVED: Final = f"names that begin with {OWN_PREFIX} are Kordon's own"
 
-_Change: TypeAlias = Callable[[Entity, Any, Any], Any]
-"""From what a field names, its row and its value to another value."""
+_Fields: TypeAlias = dict[str, object]
+"""Of a message, or of a row in it."""
+_Name: TypeAlias = str | UUID
+_Change: TypeAlias = Callable[[Entity, _Fields, _Name], _Name]
+"""From what a field names, its row and the name to another name."""
 
 
 class OwnThings:
@@ -80,15 +84,15 @@ class OwnThings:
             self._ids.update(ids)
             self._asked_for.clear()
 
-    def owns(self, entity: Entity, value: Any) -> bool:
+    def owns(self, entity: Entity, value: object) -> bool:
         """Whether a topic name, topic id, group or transactional id is Kordon's own."""
         match entity:
             case Entity.TOPIC_NAME:
-                return is_own(value)
+                return isinstance(value, str) and is_own(value)
             case Entity.TOPIC_ID:
                 return value in self._ids.values()
             case Entity.GROUP_ID:
-                return bool(value == self._group)
+                return value == self._group
             case Entity.TRANSACTIONAL_ID:
                 return value in self._transactional_ids
             case _:
@@ -109,7 +113,7 @@ class OwnThings:
         """Returns byte strings of which an answer holds at least one if it names something of Kordon's own."""
         return self._bytes_of(RESPONSES[route.api.key], route.version)
 
-    def _bytes_of(self, message: Message, version: int) -> tuple[bytes, ...]:
+    def _bytes_of(self, message: Message[Row], version: int) -> tuple[bytes, ...]:
         named = sorted(entities_at(message, version), key=str)
         return tuple(dict.fromkeys(each for entity in named for each in self._names(entity)))
 
@@ -127,13 +131,8 @@ class OwnThings:
                 each_of = (Entity.TOPIC_NAME, Entity.GROUP_ID, Entity.TRANSACTIONAL_ID)
                 return [needle for each in each_of for needle in self._names(each)]
 
-    def denial(self, api_key: int, value: Any) -> Code | None:
-        """Returns why a request as a whole cannot be had, because it is about a group or transactional id of Kordon's.
-
-        Args:
-            api_key: Of the request.
-            value: Parsed.
-        """
+    def denial(self, api_key: int, value: _Fields) -> Code | None:
+        """Returns why a request as a whole cannot be had: it is about a group or transactional id of Kordon's."""
         for place in places(REQUESTS[api_key]):
             if place.entity is not None and not place.is_list:
                 entity = _meant(place.entity, value)
@@ -141,31 +140,21 @@ class OwnThings:
                     return _DENIED[entity]
         return None
 
-    def hide(self, api_key: int, value: Any) -> bool:
-        """Puts stand-ins for what is Kordon's own into a request; returns whether there was any.
+    def hide(self, api_key: int, value: _Fields) -> bool:
+        """Puts stand-ins for what is Kordon's own into a parsed request; returns whether there was any."""
 
-        Args:
-            api_key: Of the request.
-            value: Parsed; changed in place.
-        """
-
-        def stand_in(entity: Entity, row: Any, named: Any) -> Any:
+        def stand_in(entity: Entity, row: _Fields, named: _Name) -> _Name:
             meant = _meant(entity, row)
             return _stand_in(meant, named) if meant is not None and self.owns(meant, named) else named
 
         return _change_all(value, places(REQUESTS[api_key]), stand_in)
 
-    def show(self, api_key: int, value: Any) -> None:
-        """Takes out of an answer what is Kordon's own, and gives stand-ins back the name that the client had asked for.
-
-        Args:
-            api_key: Of the answer.
-            value: Parsed; changed in place.
-        """
+    def show(self, api_key: int, value: _Fields) -> None:
+        """Takes what is Kordon's own out of a parsed answer, and gives stand-ins the names that clients know."""
         found = places(RESPONSES[api_key])
         self._take_out(value, found)
 
-        def name(entity: Entity, row: Any, named: Any) -> Any:
+        def name(entity: Entity, row: _Fields, named: _Name) -> _Name:
             for meant in _KEYS.values() if entity is Entity.COORDINATOR_KEY else (_meant(entity, row),):
                 original = _behind(meant, named) if meant is not None else named
                 if meant is not None and original != named and self.owns(meant, original):
@@ -175,29 +164,30 @@ class OwnThings:
 
         _change_all(value, found, name)
 
-    def _take_out(self, row: Any, found: Sequence[NamingField]) -> None:
+    def _take_out(self, row: _Fields, found: Sequence[NamingField]) -> None:
         for place in found:
             value = row.get(place.field)
             if not value:
                 continue
             if place.entity is not None:
-                if place.is_list:
+                if isinstance(value, list):
                     row[place.field] = [each for each in value if not self.owns(place.entity, each)]
                 elif place.field in _MAY_BE_UNSAID and self.owns(place.entity, value):
                     row[place.field] = None
                 continue
-            if not place.is_list and self._is_about_own(value, place.inner):
-                value.update(_PAST_OWN)  # the cursor of DescribeTopicPartitions, which alone names a topic so
-            kept: list[Any] = []
-            for each in value if place.is_list else (value,):
+            kept: list[_Fields] = []
+            for each in _rows_at(row, place):
                 rows_done(1)
-                if not (place.is_list and self._is_about_own(each, place.inner)):
-                    self._take_out(each, place.inner)
-                    kept.append(each)
+                if self._is_about_own(each, place.inner):
+                    if place.is_list:
+                        continue
+                    each.update(_PAST_OWN)  # the cursor of DescribeTopicPartitions, which alone names a topic so
+                self._take_out(each, place.inner)
+                kept.append(each)
             if place.is_list:
                 row[place.field] = kept
 
-    def _is_about_own(self, row: Any, found: Sequence[NamingField]) -> bool:
+    def _is_about_own(self, row: _Fields, found: Sequence[NamingField]) -> bool:
         for place in found:
             if place.field in _MAY_BE_UNSAID:
                 continue
@@ -213,7 +203,7 @@ _PAST_OWN: Final = {"topic_name": OWN_PREFIX[:-1] + "/", "partition_index": 0}
 """What follows all names that begin with `OWN_PREFIX`: "/" comes next to "." in the order of names."""
 
 
-def _meant(entity: Entity, row: Any) -> Entity | None:
+def _meant(entity: Entity, row: _Fields) -> Entity | None:
     """Returns what is named in a row whose other fields say that; None: nothing that Kordon has."""
     if entity is Entity.RESOURCE_NAME:
         return _RESOURCES.get(row.get("resource_type", 0))
@@ -222,42 +212,49 @@ def _meant(entity: Entity, row: Any) -> Entity | None:
     return entity
 
 
-def _stand_in(entity: Entity, named: Any) -> Any:
-    if entity is Entity.TOPIC_ID:
+def _rows_at(row: _Fields, place: NamingField) -> Sequence[_Fields]:
+    """Returns the rows within a row, one or many, in which something is named."""
+    value = row.get(place.field)
+    return value if isinstance(value, list) else (value,) if isinstance(value, dict) else ()
+
+
+def _stand_in(entity: Entity, named: _Name) -> _Name:
+    if isinstance(named, UUID):
         return UUID(int=named.int ^ _ALL_BITS)
     return _NOBODY_IS + named[len(_NOBODY_IS) :] if entity is Entity.TOPIC_NAME else _NOBODY_SAYS + named
 
 
-def _behind(entity: Entity, named: Any) -> Any:
+def _behind(entity: Entity, named: _Name) -> _Name:
     """Returns what a stand-in stands for; what is none may come back as it is."""
-    if entity is Entity.TOPIC_ID:
+    if isinstance(named, UUID):
         return UUID(int=named.int ^ _ALL_BITS)
     if entity is Entity.TOPIC_NAME:
         return OWN_PREFIX[: len(_NOBODY_IS)] + named.removeprefix(_NOBODY_IS)
     return named.removeprefix(_NOBODY_SAYS)
 
 
-def _change_all(row: Any, found: Sequence[NamingField], change: _Change) -> bool:
+def _change_all(row: _Fields, found: Sequence[NamingField], change: _Change) -> bool:
     """Changes the names in a message; returns whether anything changed."""
     changed = False
     for place in found:
-        value = row.get(place.field)
-        if value is None:
-            continue
         if place.entity is None:
-            for each in value if place.is_list else (value,):
+            for each in _rows_at(row, place):
                 rows_done(1)
                 changed |= _change_all(each, place.inner, change)
             continue
-        entity = place.entity
-        new = [change(entity, row, each) for each in value] if place.is_list else change(entity, row, value)
+        value = row.get(place.field)
+        new: object = value
+        if isinstance(value, (str, UUID)):
+            new = change(place.entity, row, value)
+        elif isinstance(value, list):
+            new = [change(place.entity, row, each) for each in value]
         if new != value:
             row[place.field] = new
             changed = True
     return changed
 
 
-def _say_why(api_key: int, entity: Entity, row: Any) -> None:
+def _say_why(api_key: int, entity: Entity, row: _Fields) -> None:
     """Makes a row say that the client may not have what is Kordon's own, or that no such topic exists."""
     if entity in _DENIED and "error_code" in row:
         row["error_code"] = _DENIED[entity]
@@ -267,10 +264,11 @@ def _say_why(api_key: int, entity: Entity, row: Any) -> None:
         _say_no_such(row, is_new=api_key == apis.CREATE_TOPICS)
 
 
-def _say_no_such(row: Any, *, is_new: bool) -> None:
+def _say_no_such(row: _Fields, *, is_new: bool) -> None:
     """Has a topic's row, and its partitions' rows, say so in the words that are used of any other name."""
-    if row.get("error_message"):
-        row["error_message"] = row["error_message"].replace(_stand_in(Entity.TOPIC_NAME, OWN_PREFIX), OWN_PREFIX)
+    message = row.get("error_message")
+    if isinstance(message, str):
+        row["error_message"] = message.replace(_NOBODY_IS + OWN_PREFIX[len(_NOBODY_IS) :], OWN_PREFIX)
     if row.get("error_code") == Code.INVALID_TOPIC:
         row["error_code"] = Code.INVALID_TOPIC if is_new else Code.UNKNOWN_TOPIC_OR_PARTITION
         if "error_message" in row:

@@ -5,6 +5,7 @@
     GET /metrics  Prometheus' text format
     GET /status   one JSON object, as told in docs/cli.md
     GET /topics   the managed topics in short, and how their control is; /topics/NAME all about one of them
+    GET /ui       a page for people that shows these live
 
 It speaks only as much HTTP/1.1 (RFC 9112) as that takes: a head of bounded size within a bounded time, one
 answer, end of connection. A general web server would bring 28 MB to every worker and no bound on a head that
@@ -20,7 +21,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
@@ -28,9 +30,9 @@ from kordon.proxy.runtime.metrics import CONTENT_TYPE as METRICS_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from pathlib import Path
 
     from kordon.proxy.config.config import HostPort
+    from kordon.proxy.process.explain import Facts
 
 HEAD_BYTES: Final = 8192
 HEAD_SECONDS: Final = 5.0
@@ -39,6 +41,11 @@ PAGE_SECONDS: Final = 5.0
 """How long a supervisor waits for a page of a worker."""
 CONNECTIONS: Final = 64
 """More at once are closed unheard: probes and scrapers are few."""
+UI_FILE: Final = Path(__file__).with_name("ui.html")
+UI_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:"
+)
+"""Of the page for people: it runs its own script and asks this server alone."""
 TOPIC_PREFIX: Final = "/topics/"
 
 log = structlog.get_logger(__name__)
@@ -59,15 +66,15 @@ class Observed(Protocol):
         """Everything Prometheus gets, in its text format."""
         ...
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Facts:
         """The object of /status."""
         ...
 
-    async def topics(self) -> dict[str, Any]:
+    async def topics(self) -> Facts:
         """The object of /topics."""
         ...
 
-    async def topic(self, name: str) -> dict[str, Any] | None:
+    async def topic(self, name: str) -> Facts | None:
         """The object of /topics/NAME; None: no such topic is managed."""
         ...
 
@@ -79,6 +86,8 @@ class HttpResponse:
     status: HTTPStatus
     body: bytes
     content_type: str = "application/json"
+    policy: str = "default-src 'none'"
+    """What a browser lets the page do (Content-Security-Policy)."""
 
     @classmethod
     def of(cls, value: object, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
@@ -93,6 +102,7 @@ class HttpResponse:
             f"Content-Length: {len(self.body)}\r\n"
             "Cache-Control: no-store\r\n"
             "X-Content-Type-Options: nosniff\r\n"
+            f"Content-Security-Policy: {self.policy}; frame-ancestors 'none'\r\n"
             "Connection: close\r\n\r\n"
         ).encode("ascii")
 
@@ -127,7 +137,11 @@ def pages(observed: Observed) -> dict[str, Callable[[], Awaitable[HttpResponse]]
     async def topics() -> HttpResponse:
         return HttpResponse.of(await observed.topics())
 
-    return {**probes(observed), "/readyz": readyz, "/metrics": metrics, "/status": status, "/topics": topics}
+    async def ui() -> HttpResponse:
+        return HttpResponse(HTTPStatus.OK, UI_FILE.read_bytes(), "text/html; charset=utf-8", UI_POLICY)
+
+    found = {"/readyz": readyz, "/metrics": metrics, "/status": status, "/topics": topics, "/ui": ui}
+    return {**probes(observed), **found}
 
 
 async def page_of_topic(observed: Observed, name: str) -> HttpResponse:
@@ -144,7 +158,6 @@ class AdminServer:
     """Serves the pages of what it observes, on a TCP address or a Unix socket.
 
     Args:
-        observed: What the pages show.
         probes_alone: Serve /livez and /readyz, without reasons, and nothing else.
     """
 

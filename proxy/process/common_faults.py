@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from kordon.codecs import apis
+from kordon.codecs.bodies import FindCoordinatorRequest
 from kordon.codecs.error_codes import Code, name_of
+from kordon.codecs.messages import find_coordinator
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
@@ -21,12 +22,7 @@ _VERSIONS: Final = range(1, 4)
 
 
 class CommonFaults:
-    """Asks the cluster while managed topics are not served.
-
-    Args:
-        brokers: Where brokers are found.
-        group: The proxies' group.
-    """
+    """Asks the cluster while managed topics are not served."""
 
     def __init__(self, brokers: Brokers, group: str) -> None:
         self.found = ""
@@ -59,7 +55,6 @@ class CommonFaults:
         return "" if leads else f"{LAYOUTS_TOPIC} has no leader ({name_of(row.error_code)})"
 
     async def _of_group(self) -> str:
-        fields = {"key": self._group, "key_type": CoordinatorKind.GROUP}
-        answer = await self._brokers.ask_any(apis.FIND_COORDINATOR, _VERSIONS, fields)
-        code = int(answer.error_code)
+        asked = FindCoordinatorRequest(key=self._group, key_type=CoordinatorKind.GROUP)
+        code = (await self._brokers.ask_any(find_coordinator.API, _VERSIONS, asked)).error_code
         return "" if code == Code.NONE else f"group {self._group} has no coordinator ({name_of(code)})"

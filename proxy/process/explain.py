@@ -5,11 +5,12 @@ Pure functions of a topic and of the control state to objects that JSON can take
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from math import inf
 from typing import Any, Final
 
+from kordon.proxy.member.control_state import ControlState
+from kordon.proxy.member.topic_state import state_in_words, why_not_served
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.images import rows_of
@@ -17,11 +18,12 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FindingRecord
 from kordon.proxy.ordering.segments import Segment, SegmentId
 from kordon.proxy.ordering.streams import is_physical, shown_partition
+from kordon.proxy.ordering.takeover import NEAR_RECORDS, is_shared
 from kordon.proxy.ordering.wishes import Resize, Wish
-from kordon.proxy.process.control_state import ControlState
 from kordon.proxy.topics.managed_topics import ManagedTopic, face_of
 
 Facts = dict[str, Any]
+"""An object of the admin pages; JSON can take it."""
 
 NOT_ENABLED: Final[Facts] = {"enabled": False, "control": None, "topics": [], "findings": []}
 """The page of a Kordon that is told not to serve managed topics."""
@@ -44,8 +46,6 @@ def explain_topic(
     """Tells all about one topic: the object of /topics/NAME.
 
     Args:
-        topic: The topic.
-        control: Of the worker.
         bypassed: Batches that the worker has read of writers that went round Kordon (BYPASS-SHARED).
         held_for_groups: What groups of the dialect wait for (`held_groups`).
     """
@@ -112,20 +112,6 @@ def explain_control(control: ControlState) -> Facts:
     }
 
 
-def why_not_served(control: ControlState) -> str | None:
-    """Says why this worker serves no managed topic now; None if it does."""
-    if control.serves:
-        return None
-    if control.lost:
-        return f"the layouts are lost ({control.lost}): restore them, then restart"
-    if control.generation is None:
-        none_read = "no layouts have been read yet; there are none until a topic is managed"
-        return "not in the proxies' group yet" if control.position else none_read
-    if not control.lease_seconds_left:
-        return "the lease has ended: the cluster has not confirmed this proxy for too long"
-    return "the layouts are not read to their end yet"
-
-
 def describe_wish(wish: Wish) -> str:
     """Says in a few words what is wished."""
     return f"resize {wish.topic} to {wish.partitions}" if isinstance(wish, Resize) else f"{wish.kind} {wish.topic}"
@@ -162,6 +148,7 @@ def _brief(topic: ManagedTopic, control: ControlState) -> Facts:
     layout = topic.layout
     return {
         "topic": topic.name,
+        "state": state_in_words(topic, control),
         "initial_partition_count": layout.n,
         "undeleted_partition_count": layout.u,
         "virtual_partitions": layout.v_count,
@@ -201,6 +188,11 @@ def _withheld(topic: ManagedTopic) -> list[str]:
     if takeover is None or not takeover.cuts:
         until_ms = None if takeover is None else takeover.until_ms
         until = "" if until_ms is None else f" {datetime.fromtimestamp(until_ms / 1000, UTC):%Y-%m-%d %H:%M:%SZ},"
+        if is_shared(topic.layout):
+            groups = takeover.waits_for if takeover is not None else ()
+            what = f"delivered as virtual partition v mod {topic.layout.n}"
+            far = [f"{what}: group {group} is more than {NEAR_RECORDS:,} records behind" for group in groups]
+            return far or [f"{what} until{until} when no client has the old number of partitions any more"]
         return [f"written, but not delivered before{until} when no client has the old number of partitions any more"]
     reasons = [f"group {group} has to read what was written before" for group in takeover.waits_for]
     reasons += [f"member {each.member} of group {each.group} has to come over" for each in takeover.subscribers]
@@ -211,7 +203,7 @@ def _waiting(topic: ManagedTopic, partitions: Iterable[int], why: str) -> Facts:
     held = sorted(partitions)
     return {
         "partitions": held,
-        "virtual_partitions": sorted(v for q in held for v in topic.layout.residents(q)),
+        "virtual_partitions": sorted(v for q in held for v in topic.layout.residence.residents(q)),
         "why": why,
     }
 
@@ -226,12 +218,6 @@ def _sentence(change: Change, control: ControlState) -> str:
         + (f"; {waits} missing" if waits else "")
         + (f", at most {left:g} s more" if (left := facts["lease_seconds_left"]) else "")
     )
-
-
-def _lease_left(control: ControlState) -> float:
-    """Returns how many seconds a missing member may still serve; 0 if that is unknown, as after this one has joined."""
-    left = control.alone_from - control.now
-    return round(left, 1) if 0 < left < inf else 0.0
 
 
 def _procedure(change: Change, control: ControlState) -> Facts:
@@ -249,7 +235,7 @@ def _procedure(change: Change, control: ControlState) -> Facts:
         "attempts": change.attempts,
         "fence": change.fence.id if change.fence is not None else None,
         "waits_for": waits,
-        "lease_seconds_left": _lease_left(control) if change.stage is Stage.WAITING else 0.0,
+        "lease_seconds_left": round(control.missing_lease_seconds, 1) if change.stage is Stage.WAITING else 0.0,
     }
 
 
@@ -260,7 +246,7 @@ def _partition(topic: ManagedTopic, q: int) -> Facts:
     return {
         "partition": q,
         "state": state,
-        "virtual_partitions": list(layout.residents(q)),
+        "virtual_partitions": list(layout.residence.residents(q)),
         "readable_up_to": shown,
         "segments": [_segment(each) for each in layout.segments if each.id.partition == q],
     }
@@ -284,7 +270,7 @@ def _name(segment: SegmentId) -> str:
 def _chains(layout: Layout) -> list[Facts]:
     """Virtual partitions that have always lived together share one row."""
     together: dict[Chain, list[int]] = {}
-    for vs, chain in layout.runs:
+    for vs, chain in layout.residence.runs:
         together.setdefault(chain, []).extend(vs)
     return [_chain(vs, chain) for chain, vs in together.items()]
 
@@ -299,7 +285,7 @@ def _chain(vs: list[int], chain: Chain) -> Facts:
     }
 
 
-def _stay(stay: Stay) -> Mapping[str, Any]:
+def _stay(stay: Stay) -> Facts:
     return {
         "partition": stay.partition,
         "start": stay.start,

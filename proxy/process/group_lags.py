@@ -4,29 +4,30 @@ That is the one which leads: a group's members may commit through any worker, so
 and who adds series up must not find one twice. Nothing is done where requests are served.
 
 A look costs what it asks for: of a cluster with very many groups only some are asked for each time, those with commits
-on managed topics first. What was told of the others stays until their turn comes, held against the ends of now.
+on managed topics first. What was told of the others stays until their turn comes, compared with the present ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from kordon.codecs.bodies import OffsetFetchResponseGroup, OffsetFetchResponsePartition
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.handlers.commits import merged
+from kordon.proxy.handlers.offset_fetch import merged
 from kordon.proxy.kafka.group_offsets import GroupOffsets, ListedGroup
 from kordon.proxy.ordering.lags import LagKey, bounded, end_of, home_of, shown
+from kordon.proxy.ordering.lookups import LATEST
 from kordon.proxy.ordering.streams import Stream, is_physical, physical_stream
-from kordon.proxy.reads.portions import LATEST
 from kordon.proxy.topics.managed_topics import face_of
 
 if TYPE_CHECKING:
     from kordon.proxy.handlers.caught_up import CaughtUp
-    from kordon.proxy.reads.readers import Readers
+    from kordon.proxy.reads.worker_reads import WorkerReads
     from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
 log = structlog.get_logger(__name__)
@@ -43,20 +44,17 @@ class GroupLags:
     """What is known of lags in one worker.
 
     Args:
-        topics: What is managed.
-        groups: Asks coordinators.
-        readers: Of the worker: they know where partitions end.
+        reads: Of the worker: they know where partitions end.
         caught_up: Tells who has nothing left to read.
         leads: Whether this worker is the one that looks.
         seconds: Between two looks; 0: there are none.
-        most: Series.
     """
 
     def __init__(
         self,
         topics: ManagedTopics,
         groups: GroupOffsets,
-        readers: Readers,
+        reads: WorkerReads,
         caught_up: CaughtUp,
         *,
         leads: Callable[[], bool],
@@ -67,7 +65,7 @@ class GroupLags:
         """Offsets by place, at the last look; replaced as a whole, empty where another worker looks."""
         self._topics = topics
         self._groups = groups
-        self._readers = readers
+        self._reads = reads
         self._caught_up = caught_up
         self._leads = leads
         self._seconds = seconds
@@ -86,7 +84,7 @@ class GroupLags:
         """Looks for ever."""
         while self._seconds:
             await asyncio.sleep(self._seconds)
-            if self._leads() and self._readers.may_serve() and len(self._topics):
+            if self._leads() and self._reads.limits.may_serve() and len(self._topics):
                 await self._try_to_look()
             else:
                 self._forget()
@@ -135,7 +133,7 @@ class GroupLags:
         self._asked |= dict.fromkeys(chosen, self._looks)
         return [by_name[name] for name in chosen]
 
-    def _take(self, row: Any) -> None:
+    def _take(self, row: OffsetFetchResponseGroup) -> None:
         """Takes in what a coordinator says of one group."""
         if row.error_code != Code.NONE:
             return  # is just being moved, say: what it said before holds for now
@@ -153,8 +151,8 @@ class GroupLags:
         homes = {stream: home for stream in streams if (home := home_of(layout, stream)) is not None}
         if not homes:
             return {}
-        ends = await self._readers.ends_of(topic.name, {home.partition for home in homes.values()}, LATEST)
-        limits = {q: self._readers.limit_of(topic, q) for q in ends}
+        ends = await self._reads.ends.of(topic.name, {home.partition for home in homes.values()}, LATEST)
+        limits = {q: self._reads.limits.of(topic, q) for q in ends}
         told = {
             stream: end_of(layout, stream, ends[home.partition], limits[home.partition])
             for stream, home in homes.items()
@@ -199,7 +197,7 @@ class GroupLags:
         return read
 
 
-def commits_of(row: Any, topics: ManagedTopics) -> dict[str, dict[Stream, int]]:
+def commits_of(row: OffsetFetchResponseGroup, topics: ManagedTopics) -> dict[str, dict[Stream, int]]:
     """Returns what a group has committed on managed topics, by topic and stream.
 
     A group without commits on a topic's face has read the physical partitions as such: its members use the SDK, or it
@@ -207,10 +205,9 @@ def commits_of(row: Any, topics: ManagedTopics) -> dict[str, dict[Stream, int]]:
 
     Args:
         row: Of the group, in an answer of its coordinator that names topics; what is in it may be changed.
-        topics: What is managed.
     """
-    told = {each.name: _offsets(each) for each in row.topics}
-    of_clients = {each["name"]: each for each in merged(row.topics, topics)}
+    told = {each.name: _offsets(each.partitions) for each in row.topics}
+    of_clients = {each.name: each.partitions for each in merged(row.topics, topics)}
     found: dict[str, dict[Stream, int]] = {}
     for topic in topics:
         if told.get(face_of(topic.name)):
@@ -220,6 +217,6 @@ def commits_of(row: Any, topics: ManagedTopics) -> dict[str, dict[Stream, int]]:
     return found
 
 
-def _offsets(row: Any) -> dict[int, int]:
-    rows = (each for each in row["partitions"] if each.error_code == Code.NONE and each.committed_offset >= 0)
-    return {each.partition_index: each.committed_offset for each in rows}
+def _offsets(rows: Iterable[OffsetFetchResponsePartition]) -> dict[int, int]:
+    known = (each for each in rows if each.error_code == Code.NONE and each.committed_offset >= 0)
+    return {each.partition_index: each.committed_offset for each in known}

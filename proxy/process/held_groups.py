@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions
+from kordon.proxy.process.explain import Facts
 
 MOST_ROWS: Final = 20
 """As many are told; of more, how many there are."""
@@ -28,22 +29,20 @@ class _Wait(NamedTuple):
     """Up to where."""
 
 
-def held_groups(topic: str, gate: Gate, positions: Positions) -> list[dict[str, Any]]:
+def held_groups(topic: str, gate: Gate, positions: Positions) -> list[Facts]:
     """Tells which partitions of a topic groups wait with, each row with its cause.
 
     Args:
-        topic: Its name.
-        gate: Of its layout.
         positions: Of all groups, as far as they are known.
     """
     rows = [row for group_id in sorted(positions) for row in _of_group(topic, gate, positions, group_id)]
     if len(rows) > MOST_ROWS:
         more = f"{len(rows) - MOST_ROWS} more partitions are waited for"
-        rows = [*rows[:MOST_ROWS], {"partitions": [], "virtual_partitions": [], "why": more}]
+        return [*rows[:MOST_ROWS], {"partitions": list[int](), "virtual_partitions": list[int](), "why": more}]
     return rows
 
 
-def _of_group(topic: str, gate: Gate, positions: Positions, group_id: str) -> Iterator[dict[str, Any]]:
+def _of_group(topic: str, gate: Gate, positions: Positions, group_id: str) -> Iterator[Facts]:
     reports = _of_newest_generation(positions, group_id)
     if not reports:
         return

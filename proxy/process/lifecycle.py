@@ -73,8 +73,6 @@ async def reloading(
 
     Args:
         loaded: The configuration in force; certificates have not been read yet.
-        load_again: Reads the configuration anew.
-        files: What to watch.
         take: Called with a configuration that is usable.
         refuse: Called with the mistakes of one that is not.
     """
@@ -125,7 +123,7 @@ def explain_os_error(error: OSError) -> str:
 
 @contextmanager
 def naming(what: str) -> Generator[None, None, None]:
-    """Puts an option and its address in front of a system's error; one about a file names that already.
+    """Puts an option and its address before a system's error; an error about a file already names the file.
 
     Raises:
         OSError: the error, named.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from kordon.proxy.member.keeper import Keeper
+from kordon.proxy.member.control_state import state_of
+from kordon.proxy.member.layout_member import LayoutMember
+from kordon.proxy.member.topic_state import state_in_words, state_to_come, why_not_served
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.process.common_faults import CommonFaults
-from kordon.proxy.process.control_state import state_of
-from kordon.proxy.process.explain import Facts, explain_all, explain_topic, sum_up, why_not_served
+from kordon.proxy.process.explain import Facts, explain_all, explain_topic, sum_up
 from kordon.proxy.process.held_groups import held_groups
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
@@ -18,8 +19,6 @@ class ManagedPages:
     """The pages.
 
     Args:
-        topics: What is managed.
-        keeper: What keeps it current.
         bypassed: By topic, batches of writers that went round Kordon; as it stands when it is looked at.
         groups: Where groups of the dialect stand.
         faults: What is wrong for all proxies.
@@ -29,7 +28,7 @@ class ManagedPages:
     def __init__(
         self,
         topics: ManagedTopics,
-        keeper: Keeper,
+        layout_member: LayoutMember,
         bypassed: Mapping[str, int],
         groups: GroupPositions,
         *,
@@ -39,13 +38,13 @@ class ManagedPages:
         self._faults = faults
         self._knows = knows
         self._topics = topics
-        self._keeper = keeper
+        self._layout_member = layout_member
         self._bypassed = bypassed
         self._groups = groups
 
     def all(self) -> Facts:
         """Returns the object of /topics."""
-        return explain_all(self._topics, state_of(self._keeper))
+        return explain_all(self._topics, state_of(self._layout_member))
 
     def topic(self, name: str) -> Facts | None:
         """Returns the object of /topics/NAME; None: no such topic is managed."""
@@ -53,11 +52,19 @@ class ManagedPages:
         if topic is None:
             return None
         held = held_groups(name, Gate.of(topic.layout), self._groups.positions)
-        return explain_topic(topic, state_of(self._keeper), self._bypassed.get(name, 0), held)
+        return explain_topic(topic, state_of(self._layout_member), self._bypassed.get(name, 0), held)
+
+    def state(self, name: str) -> str | None:
+        """Returns in words what goes on with a topic; None: it is not managed, and nobody wants that."""
+        topic = self._topics.named(name)
+        if topic is None and not self._layout_member.state.wishes:
+            return None
+        control = state_of(self._layout_member)
+        return state_to_come(name, control) if topic is None else state_in_words(topic, control)
 
     def sum(self) -> Facts:
         """Returns the section of /status."""
-        return sum_up(self._topics, state_of(self._keeper))
+        return sum_up(self._topics, state_of(self._layout_member))
 
     def unready(self) -> list[str]:
         """Returns why clients should go to other proxies; empty if those serve them no better."""
@@ -77,8 +84,8 @@ class ManagedPages:
         return self._knows() and self._why_not() is None
 
     def _why_not(self) -> str | None:
-        return why_not_served(state_of(self._keeper)) if len(self._topics) else None
+        return why_not_served(state_of(self._layout_member)) if len(self._topics) else None
 
     @property
     def _common(self) -> str:
-        return self._keeper.lost or self._faults.found
+        return self._layout_member.lost or self._faults.found

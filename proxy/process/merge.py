@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -15,6 +15,8 @@ from kordon.proxy.runtime.metrics import Family
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kordon.proxy.process.explain import Facts
+
 SUPERVISOR_FAMILIES: Final = {
     family.name: family
     for family in (
@@ -24,10 +26,10 @@ SUPERVISOR_FAMILIES: Final = {
 }
 """What the supervisor adds; there with several workers only."""
 
-NO_WORKER: Final[dict[str, Any]] = {"enabled": True, "control": None, "topics": []}
+NO_WORKER: Final[Facts] = {"enabled": True, "control": None, "topics": []}
 """/topics while no worker answers."""
 
-Status = dict[str, Any]
+_Sums: TypeAlias = "float | dict[str, _Sums]"
 
 
 class _Families(Collector):
@@ -67,7 +69,7 @@ def _own(running: int, restarts: Mapping[int, int]) -> Iterator[Metric]:
     yield counter
 
 
-def merge_status(statuses: Sequence[Status]) -> Status:
+def merge_status(statuses: Sequence[Facts]) -> Facts:
     """Makes one status of many: counts are summed, what is the same everywhere is taken from the first.
 
     Args:
@@ -94,15 +96,15 @@ def merge_status(statuses: Sequence[Status]) -> Status:
     }
 
 
-def best_view(pages: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
+def best_view(pages: Iterable[Facts]) -> Facts | None:
     """Picks the page about managed topics that tells most: the controller's, else one of a worker that serves them.
 
     Args:
         pages: /topics or /topics/NAME of each worker that answered, errors among them.
     """
 
-    def knowledge(page: dict[str, Any]) -> tuple[bool, bool, int]:
-        control: dict[str, Any] | None = page["control"]
+    def knowledge(page: Facts) -> tuple[bool, bool, int]:
+        control: Facts | None = page["control"]
         if control is None:
             return False, False, 0
         return control["procedures"] is not None, control["serves"], control["layouts_position"]
@@ -110,7 +112,7 @@ def best_view(pages: Iterable[dict[str, Any]]) -> dict[str, Any] | None:
     return max((page for page in pages if "error" not in page), key=knowledge, default=None)
 
 
-def _merge_ordering(sections: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _merge_ordering(sections: Sequence[Facts]) -> Facts:
     """Managed topics are served when all workers do; one of them may be the controller."""
     if not all(section["enabled"] for section in sections):
         return {"enabled": False}
@@ -133,7 +135,7 @@ def _common_state(states: Sequence[str]) -> str:
     return next((state for state in states if state != "running"), "running")
 
 
-def _sum_listeners(statuses: Sequence[Status]) -> list[dict[str, Any]]:
+def _sum_listeners(statuses: Sequence[Facts]) -> list[Facts]:
     counts: Counter[tuple[str, str]] = Counter()
     for status in statuses:
         for listener in status["listeners"]:
@@ -141,9 +143,10 @@ def _sum_listeners(statuses: Sequence[Status]) -> list[dict[str, Any]]:
     return [{"address": address, "role": role, "connections": n} for (address, role), n in counts.items()]
 
 
-def _sum(parts: Sequence[Any]) -> Any:
+def _sum(parts: Sequence[_Sums]) -> _Sums:
     """Adds numbers, within objects name by name."""
-    if isinstance(parts[0], dict):
-        names = dict.fromkeys(name for part in parts for name in part)
-        return {name: _sum([part[name] for part in parts if name in part]) for name in names}
-    return sum(parts)
+    objects = [part for part in parts if isinstance(part, dict)]
+    if objects:
+        names = dict.fromkeys(name for each in objects for name in each)
+        return {name: _sum([each[name] for each in objects if name in each]) for name in names}
+    return sum(part for part in parts if not isinstance(part, dict))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from datetime import UTC, datetime
 from enum import Enum
+from functools import partial
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
@@ -16,17 +18,19 @@ from kordon.proxy.config.config import WILDCARD_HOSTS, Config
 from kordon.proxy.config.config_options import differences
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.causes import LIMITS
-from kordon.proxy.decisions.journal import NoJournal
+from kordon.proxy.core.tally import Tally
+from kordon.proxy.decisions.journal import NO_JOURNAL
 from kordon.proxy.decisions.recorder import make_recorder
 from kordon.proxy.handlers.introductions import OnlyRecorded
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.member.membership import new_incarnation
+from kordon.proxy.process.explain import Facts
 from kordon.proxy.process.managed_worker import ManagedWorker
 from kordon.proxy.relay.listener import remember_server_name
 from kordon.proxy.relay.listeners import Listeners
 from kordon.proxy.relay.relays import Relays
 from kordon.proxy.runtime import log_limits
-from kordon.proxy.runtime.metrics import Metrics
+from kordon.proxy.runtime.metrics import DecisionNumbers, ManagedNumbers, Metrics
 from kordon.proxy.runtime.tasks import FAILURES, Tasks
 from kordon.proxy.runtime.tls import downstream_context, upstream_context
 from kordon.proxy.runtime.turns import Turns
@@ -51,14 +55,11 @@ class Proxy:
     """A whole proxy in one process; it is made in the event loop that serves it.
 
     Args:
-        config: What it has been told.
-        metrics: Where it counts; `metrics.tally` is raised by the hot path.
         worker: Its number among the processes that share the ports, from 0.
     """
 
-    def __init__(self, config: Config, metrics: Metrics, worker: int = 0) -> None:
+    def __init__(self, config: Config, worker: int = 0) -> None:
         self.config = config
-        self.metrics = metrics
         self.worker = worker
         self.state = ProxyState.STARTING
         self._started = time.time()
@@ -69,34 +70,41 @@ class Proxy:
         incarnation = new_incarnation()
         self.recorder = make_recorder(config.decisions, self._topology, incarnation)
         """Of the worker's decisions; None: they are not recorded."""
-        journal = self.recorder.journal if self.recorder is not None else NoJournal()
-        turns = Turns(metrics.tally)
-        self.managed = (
-            ManagedWorker(config, self._topology, journal, incarnation, turns) if config.ordering.enabled else None
+        journal = self.recorder.journal if self.recorder is not None else NO_JOURNAL
+        tally = Tally()
+        turns = Turns(tally)
+        self._advertised = advertised(config)
+        self._relays = Relays(
+            config,
+            tally,
+            self._topology,
+            self._advertised_at if by_connection(config) else lambda _: self._advertised,
+            journal=journal,
+            turns=turns,
+            lease_seconds=config.ordering.lease_ms / 1000 if config.ordering.enabled else inf,
+            on_woken=lambda: None if self.managed is None else self.managed.doubt(),
         )
-        if self.recorder is not None:
-            metrics.read_decisions = self.recorder.numbers
-        if self.managed is not None:
-            metrics.read_managed = self.managed.numbers
+        self.managed = (
+            ManagedWorker(config, self._topology, journal, incarnation, turns, passed=lambda: self._relays)
+            if config.ordering.enabled
+            else None
+        )
+        self.metrics = Metrics(
+            tally,
+            read_managed=self.managed.numbers if self.managed is not None else ManagedNumbers,
+            read_decisions=self.recorder.numbers if self.recorder is not None else DecisionNumbers,
+        )
         self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""
         recorded = OnlyRecorded(journal, config.decisions.oauth_claim) if journal.is_on else None
         service = self.managed.service if self.managed is not None else recorded
-        self._relays = Relays(
-            config,
-            metrics.tally,
+        self._listeners = Listeners(
+            config.listen,
             self._topology,
-            advertised(config),
-            service,
-            journal=journal,
-            turns=turns,
-            lease_seconds=inf if self.managed is None else self.managed.lease_seconds,
-            on_woken=lambda: None if self.managed is None else self.managed.doubt(),
+            self._advertised,
+            partial(self._relays.accept, service),
+            shared=config.workers > 1,
         )
-        if self.managed is not None:
-            self.managed.keeper.passed = self._relays
-        self._relays.advertised_by_connection = by_connection(config)
-        self._listeners = Listeners(config.listen, self._relays, self._topology, shared=config.workers > 1)
 
     async def start(self) -> None:
         """Opens the ports and begins to serve; a cluster that cannot be reached is no failure, it is waited for.
@@ -105,13 +113,12 @@ class Proxy:
             OSError: The bootstrap port cannot be opened, or a TLS file cannot be used.
         """
         config = self.config
-        if config.upstream.tls is not None:
-            self._topology.context = upstream_context(config.upstream.tls)
+        upstream_tls = upstream_context(config.upstream.tls) if config.upstream.tls is not None else None
         self._set_downstream_tls(config)
         self._listeners.open_bootstrap()
         if self.recorder is not None:
             self.recorder.start()
-        self._topology.learn_given()
+        self._topology.reload(config.upstream, upstream_tls)
         first = self._tasks.start(self._topology.refresh(), name="first look at the cluster")
         await asyncio.wait({first}, timeout=_FIRST_REFRESH_SECONDS)
         self._tasks.keep(self._topology.follow, name="follow the cluster")
@@ -152,9 +159,6 @@ class Proxy:
     async def reload(self, config: Config) -> list[str]:
         """Takes over what a running proxy can: certificates, limits, upstream addresses, drain times.
 
-        Args:
-            config: The new configuration, checked.
-
         Returns:
             The options that differ but need a restart, by their path in the file.
 
@@ -166,9 +170,9 @@ class Proxy:
             left.append("listen.tls")
         upstream_tls = upstream_context(config.upstream.tls) if config.upstream.tls else None
         self._set_downstream_tls(config)
-        self.config = self._relays.config = config
-        self._topology.config, self._topology.context = config.upstream, upstream_tls
-        self._topology.learn_given()
+        self.config = config
+        self._relays.reload(config)
+        self._topology.reload(config.upstream, upstream_tls)
         return left
 
     def unready(self) -> list[str]:
@@ -185,7 +189,7 @@ class Proxy:
         """Returns faults for which clients need not go elsewhere: all proxies share them, or they are being mended."""
         return [*(self.pages.notes() if self.pages is not None else []), *FAILURES.recent()]
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> Facts:
         """Returns what /status shows; JSON can take it."""
         tally, topology = self.metrics.tally, self._topology
         since = time.monotonic() - topology.refreshed if topology.refreshed is not None else None
@@ -223,10 +227,10 @@ class Proxy:
             "notes": self.notes(),
         }
 
-    def _node_rows(self) -> list[dict[str, Any]]:
-        rows: list[dict[str, Any]] = []
+    def _node_rows(self) -> list[Facts]:
+        rows: list[Facts] = []
         for node_id, node in sorted(self._topology.nodes.items()):
-            host, port = self._relays.advertised.of(node_id)
+            host, port = self._advertised.of(node_id)
             rows.append(
                 {
                     "node_id": node_id,
@@ -240,12 +244,16 @@ class Proxy:
         return rows
 
     def _set_downstream_tls(self, config: Config) -> None:
-        if config.listen.tls is None or (self.state is ProxyState.RUNNING and self._relays.downstream_tls is None):
+        if config.listen.tls is None or (self.state is ProxyState.RUNNING and not self._relays.has_tls):
             return
         context = downstream_context(config.listen.tls)
         if config.listen.sni is not None:
             remember_server_name(context, config.listen.sni)
-        self._relays.downstream_tls = context
+        self._relays.use_tls(context)
+
+    def _advertised_at(self, sock: socket.socket) -> Advertised:
+        """Returns the address by which a client has come, as no other is known."""
+        return self._advertised.at(sock.getsockname()[0])
 
     def _on_node(self, node_id: int) -> None:
         self._listeners.open_node(node_id)

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -17,9 +17,8 @@ from kordon.proxy.config.certificates import read_certificates
 from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_options import differences
 from kordon.proxy.config.config_source import dotted
-from kordon.proxy.core.tally import Tally
 from kordon.proxy.process.admin import AdminServer
-from kordon.proxy.process.explain import NOT_ENABLED
+from kordon.proxy.process.explain import NOT_ENABLED, Facts
 from kordon.proxy.process.lifecycle import (
     EXIT_FAILED,
     EXIT_OK,
@@ -33,7 +32,6 @@ from kordon.proxy.process.lifecycle import (
 )
 from kordon.proxy.process.server import Proxy
 from kordon.proxy.runtime.logs import configure_logging
-from kordon.proxy.runtime.metrics import Metrics
 from kordon.proxy.runtime.tasks import Tasks
 
 if TYPE_CHECKING:
@@ -51,15 +49,14 @@ class ProxyService:
     """A proxy with everything around it; it is what its admin pages show.
 
     Args:
-        config: The configuration to start with.
         worker: Its number when there are several, else None.
     """
 
     def __init__(self, config: Config, worker: int | None = None) -> None:
         self.config = config
         self._worker = worker
-        self._metrics = Metrics(Tally())
-        self._proxy = Proxy(config, self._metrics, worker or 0)
+        self._proxy = Proxy(config, worker or 0)
+        self._metrics = self._proxy.metrics
         # a worker's supervisor asks for all of its pages, and decides itself what of them is shown
         self._admin = AdminServer(self, probes_alone=worker is None and config.admin.pages == "probes")
         self._note_certificates()
@@ -76,17 +73,17 @@ class ProxyService:
         """Everything Prometheus gets."""
         return self._metrics.render()
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Facts:
         """The object of /status."""
         pages = self._proxy.pages
         ordering = pages.sum() if pages is not None else {"enabled": False}
         return {**self._proxy.status(), "ordering": ordering, "pid": os.getpid()}
 
-    async def topics(self) -> dict[str, Any]:
+    async def topics(self) -> Facts:
         """The object of /topics."""
         return self._proxy.pages.all() if self._proxy.pages is not None else NOT_ENABLED
 
-    async def topic(self, name: str) -> dict[str, Any] | None:
+    async def topic(self, name: str) -> Facts | None:
         """The object of /topics/NAME; None: no such topic is managed."""
         return self._proxy.pages.topic(name) if self._proxy.pages is not None else None
 
@@ -94,7 +91,6 @@ class ProxyService:
         """Serves until asked to stop.
 
         Args:
-            stop: Ends it.
             admin_socket: Where a worker serves its pages; without it they are on `admin.address`.
 
         Returns:
@@ -175,8 +171,6 @@ async def run_alone(loaded: Loaded, load_again: Callable[[], Loaded], file: Path
     """Runs the only proxy process; reloads on SIGHUP and when a file changes.
 
     Args:
-        loaded: The configuration to start with.
-        load_again: Reads it anew.
         file: The configuration file, watched together with certificates and keys.
 
     Returns:

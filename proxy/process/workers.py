@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from kordon.proxy.config.config import HostPort
     from kordon.proxy.config.config_load import Loaded
+    from kordon.proxy.process.explain import Facts
 
 FIRST_BACKOFF_SECONDS: Final = 0.5
 LONGEST_BACKOFF_SECONDS: Final = 30.0
@@ -146,7 +147,7 @@ class Supervisor:
         restarts = {worker.number: worker.restarts for worker in self.workers}
         return merge_metrics(await self._ask_all("/metrics"), restarts)
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> Facts:
         """The statuses of all workers in one: sums, and a row for each worker."""
         answers = {number: json.loads(body) for number, body in (await self._ask_all("/status")).items()}
         rows = [
@@ -161,12 +162,12 @@ class Supervisor:
         ]
         return merge_status(list(answers.values())) | {"pid": os.getpid(), "workers": rows}
 
-    async def topics(self) -> dict[str, Any]:
+    async def topics(self) -> Facts:
         """The managed topics as the worker that knows most tells them."""
         pages = await self._ask_all("/topics")
         return best_view([json.loads(body) for body in pages.values()]) or NO_WORKER
 
-    async def topic(self, name: str) -> dict[str, Any] | None:
+    async def topic(self, name: str) -> Facts | None:
         """A managed topic as the worker that knows most tells it; None: no worker knows it."""
         pages = await self._ask_all(f"{TOPIC_PREFIX}{urllib.parse.quote(name, safe='')}")
         return best_view([json.loads(body) for body in pages.values()])
@@ -218,13 +219,14 @@ class Supervisor:
         worker.process = None
         return code
 
-    async def _stop_workers(self, keepers: list[asyncio.Task[Any]], stop: Stop) -> None:
+    async def _stop_workers(self, keepers: list[asyncio.Task[None]], stop: Stop) -> None:
         self._stopping = True
         self._signal(signal.SIGTERM)
         ends = asyncio.gather(*(worker.process.wait() for worker in self.workers if worker.process))
         hurry = self._tasks.start(stop.at_once.wait(), name="wait for a second signal")
         patience = self.loaded.config.drain.timeout_ms / 1000 + KILL_GRACE_SECONDS
-        await asyncio.wait({ends, hurry}, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+        either: set[asyncio.Future[list[int]] | asyncio.Task[bool]] = {ends, hurry}
+        await asyncio.wait(either, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
         if not ends.done():
             self._signal(signal.SIGTERM)
             await asyncio.wait({ends}, timeout=KILL_GRACE_SECONDS)
@@ -274,8 +276,6 @@ async def run_workers(loaded: Loaded, load_again: Callable[[], Loaded], file: Pa
     """Runs a supervisor with its workers; reloads on SIGHUP and when a file changes.
 
     Args:
-        loaded: The configuration to start with.
-        load_again: Reads it anew.
         file: The configuration file, watched together with certificates and keys.
 
     Returns:

@@ -11,35 +11,41 @@ it returns records for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    FetchRequest,
+    FetchRequestPartition,
+    FetchRequestTopic,
+    FetchResponse,
+    FetchResponseAbortedTransaction,
+    FetchResponsePartition,
+)
 from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
-from kordon.codecs.fetched import VERSION
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import CONTROL, Batch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.kafka.leaders import NO_NODE, Leaders
-from kordon.proxy.kafka.links import Links
+from kordon.proxy.kafka.fetch_requests import fetch_committed
+from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.reads.fetch_rows import asked_topic, pieces_of
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.proxy.topics.targets import Target, virtual_partition
+from kordon.proxy.topics.views import VIRTUAL, View
 
 _READ_COMMITTED: Final = 1
 _TRANSACTIONAL: Final = 0x10
 """The attribute bit of a batch of a transaction."""
 _SECONDS: Final = 5.0
 
-Aborted = dict[tuple[int, int], dict[str, int]]
+Aborted = dict[tuple[int, int], FetchResponseAbortedTransaction]
 """Rows of the response, by producer id and first offset."""
 
 
 class FetchServer(Protocol):
     """Answers Fetch."""
 
-    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
+    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         """Answers a request that names managed topics only."""
         ...
 
@@ -58,49 +64,35 @@ class _Past(NamedTuple):
 
 
 class ReadCommitted:
-    """Completes the answers to Fetch for consumers that want committed records only.
-
-    Args:
-        readers: Answers Fetch.
-        topics: What is managed.
-        links: The connections to brokers.
-        leaders: Who leads.
-        target: What clients mean by the number of a partition.
-    """
+    """Completes the answers to Fetch for consumers that want committed records only."""
 
     def __init__(
         self,
         readers: FetchServer,
         topics: ManagedTopics,
-        links: Links,
         leaders: Leaders,
-        target: Target = virtual_partition,
+        view: View = VIRTUAL,
     ) -> None:
-        self._target = target
+        self._view = view
         self._readers = readers
         self._topics = topics
-        self._links = links
         self._leaders = leaders
 
-    async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
+    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         """Answers a request that names managed topics only; returns the response's fields."""
         answer = await self._readers.serve(version, request, client)
-        if request.get("isolation_level") == _READ_COMMITTED:
-            pairs = zip(request.topics, answer["responses"], strict=True)
+        if request.get("isolation_level", 0) == _READ_COMMITTED:
+            pairs = zip(request.topics, answer.responses, strict=True)
             rows = [
-                (self._find(topic), row, asked.fetch_offset)
+                (asked_topic(self._topics, topic), row, asked.fetch_offset)
                 for topic, told in pairs
-                for asked, row in zip(topic.partitions, told["partitions"], strict=True)
+                for asked, row in zip(topic.partitions, told.partitions, strict=True)
                 if row["records"]
             ]
             await asyncio.gather(*(self._complete(topic, row, offset) for topic, row, offset in rows if topic))
         return answer
 
-    def _find(self, row: Any) -> ManagedTopic | None:
-        name = row.get("topic")
-        return self._topics.served(name) if name else self._topics.served_by_id(row["topic_id"])
-
-    async def _complete(self, topic: ManagedTopic, row: dict[str, Any], offset: int) -> None:
+    async def _complete(self, topic: ManagedTopic, row: FetchResponsePartition, offset: int) -> None:
         past = self._past(topic, row, offset)
         if past is None or not past.has_transactions:
             return
@@ -111,19 +103,19 @@ class ReadCommitted:
             found = None
         if found is None:
             self._leaders.forget(topic.name)
-            row |= {"error_code": int(Code.NOT_LEADER_OR_FOLLOWER), "records": Pieces()}
+            row.update({"error_code": int(Code.NOT_LEADER_OR_FOLLOWER), "records": Pieces()})
         else:
-            row["aborted_transactions"] = list(found.values())
+            row.aborted_transactions = list(found.values())
 
-    def _past(self, topic: ManagedTopic, row: dict[str, Any], offset: int) -> _Past | None:
+    def _past(self, topic: ManagedTopic, row: FetchResponsePartition, offset: int) -> _Past | None:
         """Returns what a row of an answer gives out of a topic's past; None: nothing."""
-        stream = self._target(topic.layout, row["partition_index"])
-        if row["error_code"] or not row["records"] or isinstance(stream, Code):
+        stream = self._view.find(topic.layout, row.partition_index)
+        if row.error_code or not row.records or isinstance(stream, Code):
             return None
         stay = topic.layout.chain(stream).stay_of(offset)
         if stay is None or stay.tagged:
             return None
-        batches = (batch for piece in row["records"] for batch in split(piece))
+        batches = (batch for piece in pieces_of(row) for batch in split(piece))
         # Its offsets are the brokers' own; a filler at the end, over what retention has taken, is of no account.
         found = tuple(batch for batch in batches if batch.producer_id >= 0 or not batch.attributes & CONTROL)
         return _Past(topic.name, stay.partition, found) if found else None
@@ -137,28 +129,17 @@ class ReadCommitted:
             row = await self._fetch(past, at, size)
             if row is None or row.error_code:
                 return None
-            found |= {(each.producer_id, each.first_offset): dict(each) for each in row.aborted_transactions or ()}
+            found |= {(each.producer_id, each.first_offset): each for each in row.aborted_transactions or ()}
             batches = split(row.records or b"")
             if not batches:
                 return None  # behind the last stable offset
             at = batches[-1].next_offset
         return found
 
-    async def _fetch(self, past: _Past, offset: int, size: int) -> Any:
-        leader = (await self._leaders.of(past.topic)).get(past.partition)
-        if leader is None or leader.node_id == NO_NODE:
-            return None
-        row = {"partition": past.partition, "fetch_offset": offset, "partition_max_bytes": size}
-        fields = {
-            "max_wait_ms": 0,
-            "min_bytes": 0,
-            "max_bytes": size,
-            "isolation_level": _READ_COMMITTED,
-            "topics": [{"topic": past.topic, "partitions": [row]}],
-            "rack_id": "",
-        }
-        client = await self._links.to(leader.node_id, "aborted")
-        client.version(apis.FETCH, range(VERSION, VERSION + 1))
-        answer = await client.ask(apis.FETCH, VERSION, fields)
-        rows: Iterable[Any] = (each for told in answer.responses for each in told.partitions)
-        return next(iter(rows), None)
+    async def _fetch(self, past: _Past, offset: int, size: int) -> FetchResponsePartition | None:
+        row = FetchRequestPartition(partition=past.partition, fetch_offset=offset, partition_max_bytes=size)
+        topic = FetchRequestTopic(topic=past.topic, partitions=[row])
+        asked = FetchRequest(max_bytes=size, topics=[topic])
+        client = await self._leaders.connection(past.topic, past.partition, "aborted")
+        answer = await fetch_committed(client, asked)
+        return next((each for told in answer.responses for each in told.partitions), None)

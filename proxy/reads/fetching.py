@@ -8,60 +8,27 @@ rest there at once, and what they are told was built when somebody was told so b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import Final
 
+from kordon.codecs.bodies import FetchRequest, FetchResponse
 from kordon.codecs.error_codes import Code
-from kordon.codecs.messages.fetch import PARTITION_DATA
-from kordon.codecs.primitives import Built, Pieces
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.physical_reading import log_read_by
+from kordon.proxy.reads.fetch_rows import AskedPartition, asked_partitions, fetch_answer, nothing_new
+from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.logs import PartitionLog
-from kordon.proxy.reads.portions import (
-    Portion,
-    PortionReaders,
-    Request,
-    epoch_error,
-    fetch_answer,
-    log_read_by,
-    start_of,
-    told_row,
-)
-from kordon.proxy.reads.read_decisions import Given, ReadDecisions
+from kordon.proxy.reads.partition_fetch import PartitionFetch, epoch_error
+from kordon.proxy.reads.stay_read import start_of
+from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 
 _NO_BOUND_BYTES: Final = 2**31 - 1
 """What a whole answer may have where requests do not say (before version 3)."""
 _GRACE_SECONDS: Final = 1.0
 """How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
-_ROWS_KEPT: Final = 1 << 14
-"""Some 300 bytes each."""
-
-
-class RequestReaders(PortionReaders, Protocol):
-    """What a request needs of the worker's readers."""
-
-    decisions: ReadDecisions
-
-    def find(self, row: Any) -> ManagedTopic | None:
-        """Finds the topic of a request's row."""
-        ...
-
-    def may_serve(self) -> bool:
-        """Whether the lease lives and the layouts are known."""
-        ...
-
-
-class AskedPartition(NamedTuple):
-    """A partition's row of the request."""
-
-    number: int
-    """Of the row, over all topics."""
-    topic: ManagedTopic | None
-    row: Any
 
 
 @dataclass(slots=True)
@@ -93,76 +60,76 @@ class Fetching:
     """What is under way for one request.
 
     Args:
-        readers: Of the worker.
-        version: Of the request.
         request: Names managed topics only.
-        client: Who asks.
+        gate: Of a request whose partitions are the physical ones as such; None: they are virtual ones.
     """
 
-    _sees_physical: ClassVar = False
-    """Whether the request's partitions are the physical ones as such."""
-
-    def __init__(self, readers: RequestReaders, version: int, request: Any, client: Client) -> None:
-        self._readers = readers
+    def __init__(
+        self, reads: WorkerReads, version: int, request: FetchRequest, client: Client, gate: RequestGate | None = None
+    ) -> None:
+        self._reads = reads
         self._client = client
         self._version = version
         self._request = request
-        most_bytes = max(request.get("max_bytes", _NO_BOUND_BYTES), 1)
-        self._wish = Request(request.max_wait_ms / 1000, request.min_bytes, most_bytes)
+        self._gate = gate
+        self._max_bytes = max(request.get("max_bytes", _NO_BOUND_BYTES), 1)
+        """That the answer may have; the first batch goes whatever its size."""
         self._rests: dict[PartitionLog, _Rest] = {}
         self._right_epochs: set[tuple[str, int, int, int]] = set()
-        self._portions: dict[int, Portion] = {}
+        self._fetches: dict[int, PartitionFetch] = {}
         """By number, in the order of the request."""
-        may_rest = readers.may_serve()
-        for asked in self._all_asked():
+        may_rest = reads.limits.may_serve()
+        for asked in asked_partitions(reads.topics, request, means_physical=gate is not None):
             if not (may_rest and asked.topic is not None and self._lay_to_rest(asked, asked.topic)):
-                self._portions[asked.number] = self._portion(asked)
+                self._fetches[asked.number] = self._fetch(asked)
 
-    async def run(self) -> dict[str, Any]:
-        """Waits as long as a broker would; returns the response's fields."""
+    async def run(self) -> FetchResponse:
+        """Waits as long as a broker would; returns the response."""
+        try:
+            return await self._run()
+        finally:
+            if self._gate is not None:
+                self._gate.end()
+
+    async def _run(self) -> FetchResponse:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._wish.max_wait_seconds
+        deadline = loop.time() + self._request.max_wait_ms / 1000
         while True:
             wanted = self._carry_on()
-            is_early = any(portion.is_behind or portion.is_unsure for portion in self._portions.values())
+            is_early = any(fetch.is_behind or fetch.is_unsure for fetch in self._fetches.values())
             until = deadline + _GRACE_SECONDS if is_early else deadline
             if wanted is None or loop.time() >= until:
                 return self._answer(loop.time() >= deadline)
             await _first_of(wanted, self._changes(), until - loop.time())
 
-    def _all_asked(self) -> Iterator[AskedPartition]:
-        number = 0
-        for topic in self._request["topics"]:
-            managed = self._readers.find(topic)
-            for row in topic["partitions"]:
-                yield AskedPartition(number, managed, row)
-                number += 1
+    def _fetch(self, asked: AskedPartition) -> PartitionFetch:
+        gate = self._gate.of(asked.topic, asked.stream) if self._gate is not None and asked.topic is not None else None
+        return PartitionFetch(self._reads, asked, self._version, gate)
 
-    def _portion(self, asked: AskedPartition) -> Portion:
-        return Portion(self._readers, asked.topic, asked.row, self._version, asked.row.partition)
-
-    def _changes(self) -> list[Coroutine[Any, Any, object]]:
-        """Returns what is waited for beside records: the ends of fences that hold them back."""
-        blocked = {portion.topic for portion in self._portions.values() if portion.topic and portion.is_blocked}
-        return [_end_of(topic, topic.fence) for topic in blocked]
+    def _changes(self) -> list[Awaitable[object]]:
+        """Returns what is waited for beside records: changes of what holds these back."""
+        blocked = {fetch.topic for fetch in self._fetches.values() if fetch.topic and fetch.is_blocked}
+        changes: list[Awaitable[object]] = [_changed(topic, topic.layout, topic.fence) for topic in blocked]
+        return changes if self._gate is None else changes + self._gate.moves()
 
     def _lay_to_rest(self, asked: AskedPartition, topic: ManagedTopic) -> bool:
-        """Lets a partition rest if its reader has all there is."""
-        layout, number, offset = topic.layout, asked.row["partition"], asked.row["fetch_offset"]
-        if topic.fence is not None or number < 0:
+        """Lets a partition rest if its reader has all there is; a gate that is shut changes nothing of that."""
+        layout, stream, offset = topic.layout, asked.stream, asked.offset
+        if topic.fence is not None or asked.partition < 0:
             return False
-        stream = physical_stream(number) if self._sees_physical else number
+        if self._gate is not None and self._gate.count(topic) != layout.count_in_force:
+            return False
         home = layout.open_homes.get(stream)
         if home is None or offset < home.virtual_start or offset < (layout.floors or {}).get(stream, 0):
             return False
         end = offset - home.delta
-        log = self._readers.log_of(topic, log_read_by(stream, home.partition))
+        log = self._reads.logs.of(topic, log_read_by(stream, home.partition))
         if log.high_watermark != end:
             return False
         believed = asked.row.get("current_leader_epoch", -1)
         epochs = (topic.name, home.partition, home.move, believed)
         if believed >= 0 and epochs not in self._right_epochs:
-            if epoch_error(self._readers, topic, home, believed):
+            if epoch_error(self._reads, topic, home, believed):
                 return False
             self._right_epochs.add(epochs)
         rest = self._rests.get(log)
@@ -171,21 +138,23 @@ class Fetching:
         rest.asked.append(asked)
         return True
 
-    def _carry_on(self) -> set[asyncio.Future[Any]] | None:
+    def _carry_on(self) -> set[asyncio.Task[int | None]] | None:
         """Carries all partitions on; returns what is to be waited for, or None if the answer can go."""
+        if self._gate is not None:
+            self._gate.look_again()
         self._wake()
-        wanted: set[asyncio.Future[Any]] = {rest.waits_for for rest in self._rests.values()}
+        wanted: set[asyncio.Task[int | None]] = {rest.waits_for for rest in self._rests.values()}
         taken_bytes, is_ready = 0, False
-        for portion in self._portions.values():
-            portion.carry_on(self._wish.max_bytes - taken_bytes)
-            taken_bytes += portion.size_bytes
-            is_ready = is_ready or portion.is_ready
-            if portion.waits_for is not None:
-                wanted.add(portion.waits_for)
-        if any(portion.is_unsure for portion in self._portions.values()):
+        for fetch in self._fetches.values():
+            fetch.carry_on(self._max_bytes - taken_bytes)
+            taken_bytes += fetch.size_bytes
+            is_ready = is_ready or fetch.is_ready
+            if fetch.waits_for is not None:
+                wanted.add(fetch.waits_for)
+        if any(fetch.is_unsure for fetch in self._fetches.values()):
             return wanted
-        is_enough = taken_bytes >= self._wish.min_bytes and (
-            taken_bytes or not any(portion.is_behind for portion in self._portions.values())
+        is_enough = taken_bytes >= self._request.min_bytes and (
+            taken_bytes or not any(fetch.is_behind for fetch in self._fetches.values())
         )
         return None if is_ready or is_enough else wanted
 
@@ -195,48 +164,38 @@ class Fetching:
         if over:
             for rest in over:
                 del self._rests[rest.log]
-                self._portions |= {asked.number: self._portion(asked) for asked in rest.asked}
-            self._portions = dict(sorted(self._portions.items()))
+                self._fetches |= {asked.number: self._fetch(asked) for asked in rest.asked}
+            self._fetches = dict(sorted(self._fetches.items()))
 
-    def _answer(self, is_late: bool) -> dict[str, Any]:
-        rows = {number: portion.answer(is_late) for number, portion in self._portions.items()}
-        if self._readers.decisions.is_on:
-            for number, portion in self._portions.items():
-                self._note(portion, rows[number]["error_code"])
+    def _answer(self, is_late: bool) -> FetchResponse:
+        rows = {number: fetch.answer(is_late) for number, fetch in self._fetches.items()}
+        if self._reads.decisions.is_on:
+            for number, fetch in self._fetches.items():
+                self._note(fetch, rows[number].error_code)
         for rest in self._rests.values():
-            for number, _, row in rest.asked:
-                partition, offset = row["partition"], row["fetch_offset"]
-                stream = physical_stream(partition) if self._sees_physical else partition
-                start = start_of(self._readers, rest.topic, stream)
-                rows[number] = _nothing_new(self._version, partition, offset, start)
+            for asked in rest.asked:
+                start = start_of(self._reads, rest.topic, asked.stream)
+                rows[asked.number] = nothing_new(self._version, asked.partition, asked.offset, start)
         return fetch_answer(self._request, (rows[number] for number in range(len(rows))))
 
-    def _note(self, portion: Portion, error_code: int) -> None:
+    def _note(self, fetch: PartitionFetch, error_code: int) -> None:
         """Notes what a partition is answered."""
-        decisions, topic, given = self._readers.decisions, portion.topic, portion.given
+        decisions, topic, given = self._reads.decisions, fetch.topic, fetch.given
         if error_code:
-            decisions.refused(self._client, topic, portion.stream, portion.offset, error_code)
+            decisions.refused(self._client, topic, fetch.stream, fetch.offset, error_code)
+        elif given is not None and fetch.gate is not None:
+            fetch.gate.note_given(given)
         elif given is not None and topic is not None:
-            self._note_given(portion, topic, given)
-
-    def _note_given(self, portion: Portion, topic: ManagedTopic, given: Given) -> None:
-        self._readers.decisions.gave(self._client, topic, portion.stream, given)
+            decisions.gave(self._client, topic, fetch.stream, given)
 
 
-@lru_cache(_ROWS_KEPT)
-def _nothing_new(version: int, partition: int, end: int, start: int) -> Built:
-    """Makes the row of a partition whose reader has all there is."""
-    row = told_row(partition, end, start, Pieces())
-    return Built(row, PARTITION_DATA.build(version, row))
-
-
-async def _end_of(topic: ManagedTopic, fence: Fence | None) -> None:
-    while topic.fence is fence:
+async def _changed(topic: ManagedTopic, layout: Layout, fence: Fence | None) -> None:
+    while topic.layout is layout and topic.fence is fence:
         await topic.wait_for_change()
 
 
 async def _first_of(
-    wanted: set[asyncio.Future[Any]], awaited: Iterable[Coroutine[Any, Any, object]], seconds: float
+    wanted: set[asyncio.Task[int | None]], awaited: Iterable[Awaitable[object]], seconds: float
 ) -> None:
     """Waits until something that is wanted is here, something has changed, or the time is over."""
     changes = [asyncio.ensure_future(each) for each in awaited]

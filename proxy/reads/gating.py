@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 from weakref import WeakKeyDictionary
 
+from kordon.codecs.bodies import FetchRequest, FetchRequestPosition, FetchRequestTopic
+from kordon.proxy.decisions.events import NO_GROUP, ReadingMember
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.reads.portions import EARLIEST
-from kordon.proxy.reads.read_decisions import NO_GROUP, ReadingMember
+from kordon.proxy.ordering.lookups import EARLIEST
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 _STARTS_SECONDS: Final = 1.0
@@ -50,48 +51,39 @@ class GateTally:
 
 
 class Reader:
-    """Who sends a Fetch request, as far as the gate asks.
+    """The client of a Fetch request, as far as the gate has to know it.
 
     Args:
         request: The request; its tags are KIP-253's group, or the positions of a reader without one.
         positions: Of all groups.
     """
 
-    def __init__(self, request: Any, positions: ReadPositions) -> None:
-        self._group: str = request.get("group_id") or ""
-        self._generation: int = request.get("generation_id", -1)
-        self._member: str = request.get("member_id") or ""
+    def __init__(self, request: FetchRequest, positions: ReadPositions) -> None:
+        self._group = request.get("group_id", "")
+        self._generation = request.get("generation_id", -1)
+        self._member = request.get("member_id", "")
         self._positions = positions
 
-    def stands_at(self, topic: str, row: Any) -> dict[int, int]:
-        """Returns where the group stands in a topic.
-
-        Args:
-            topic: Its name.
-            row: The topic's row of the request.
-        """
+    def stands_at(self, topic: str, row: FetchRequestTopic) -> dict[int, int]:
+        """Returns the reader's next offsets in a topic: its group's, or without a group those that the row tells."""
         if self._group:
             return dict(self._positions.of(self._group, self._generation, topic, self._member))
-        return {each.partition: each.position for each in row.get("positions") or ()}
+        positions: list[FetchRequestPosition] = row.get("positions", [])
+        return {each.partition: each.position for each in positions}
 
     @property
     def group(self) -> ReadingMember:
-        """For whom it reads."""
+        """The group and member for which it reads."""
         return ReadingMember(self._group or None, self._generation, self._member or None) if self._group else NO_GROUP
 
     @property
     def has_group(self) -> bool:
-        """Whether others may come to know that it, or its group, stands elsewhere."""
+        """Whether its positions may change while the request waits."""
         return bool(self._group)
 
     async def moved(self, topic: str, known: Mapping[int, int]) -> None:
-        """Returns when the group stands elsewhere than it was known to.
-
-        Args:
-            topic: Its name.
-            known: By `stands_at`.
-        """
-        while self.stands_at(topic, {}) == known:
+        """Returns when the group's positions in a topic differ from `known`, which `stands_at` has returned."""
+        while self.stands_at(topic, FetchRequestTopic()) == known:
             await self._positions.changed(self._group)
 
 
@@ -105,7 +97,7 @@ class _Starts:
         """By physical partition, when."""
 
     def to_ask(self, partitions: Iterable[int]) -> tuple[int, ...]:
-        """Returns those whose answer is old, and takes note that they are asked for."""
+        """Returns the partitions whose known start is old, and notes that they are asked now."""
         now = time.monotonic()
         old = tuple(q for q in partitions if now - self._asked.get(q, float("-inf")) >= _STARTS_SECONDS)
         self._asked |= dict.fromkeys(old, now)
@@ -139,10 +131,10 @@ class Gates:
         return known[1]
 
     def evidence(self, topic: ManagedTopic, positions: Mapping[int, int]) -> Evidence:
-        """Returns what is known of a reader that, or whose group, stands at positions."""
+        """Returns what is known of a reader with these positions."""
         return Evidence(positions, self._starts_of(topic).known)
 
-    def to_learn(self, topic: ManagedTopic, partitions: Iterable[int]) -> Awaitable[None] | None:
+    def to_learn(self, topic: ManagedTopic, partitions: Iterable[int]) -> Coroutine[None, None, None] | None:
         """Returns what finds out where logs begin; None: that has been done a moment ago."""
         starts = self._starts_of(topic)
         asked = starts.to_ask(partitions)

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-from kordon.codecs import apis
-from kordon.codecs.decision import Kind
-from kordon.codecs.error_codes import Code, name_of
+from kordon.codecs.decision import Decision, Kind
+from kordon.codecs.error_codes import Code
+from kordon.proxy.decisions.events import NO_GROUP, NOTHING, Given, OwnError, ReadingMember, topic_fields
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.kafka.fetch_requests import FETCH
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.reads.chunks import PassedRange, ServedBatch
+from kordon.proxy.reads.segment_views import ServedBatch
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 _RULES: Final[Mapping[int, str]] = {
@@ -26,45 +27,12 @@ _RULES: Final[Mapping[int, str]] = {
     Code.UNKNOWN_LEADER_EPOCH: "RISING-EPOCH",
     Code.INVALID_PARTITION_METADATA: "COUNT-FENCE",
 }
-"""By error, on what it stands."""
+"""By error, the rule that asks for it."""
 _GATE: Final = "PARENT-FIRST"
 
 
-class Given(NamedTuple):
-    """What one answer gives of one stream."""
-
-    stay: Stay
-    layout_epoch: int
-    asked: int
-    """For which offset the client asked, as it counts."""
-    told: int
-    """At which it stands behind it."""
-    entries: list[ServedBatch]
-    size_bytes: int
-    """Of these."""
-    holes: list[tuple[int, int]]
-    """Offsets [from, to) of the physical partition that are gone, and that the client was moved over."""
-    passed: Sequence[PassedRange] = ()
-    """What it was moved over because it cannot be opened."""
-
-
-class ReadingMember(NamedTuple):
-    """For whom a client of the dialect reads."""
-
-    group_id: str | None = None
-    generation_id: int | None = None
-    member_id: str | None = None
-
-
-NO_GROUP: Final = ReadingMember()
-
-
 class ReadDecisions:
-    """Tells a journal of reads.
-
-    Args:
-        journal: Of the worker.
-    """
+    """Tells a journal of reads."""
 
     def __init__(self, journal: Journal) -> None:
         self.is_on = journal.is_on
@@ -78,72 +46,36 @@ class ReadDecisions:
         given: Given,
         *,
         group: ReadingMember = NO_GROUP,
-        evidence: Mapping[str, Any] | None = None,
+        evidence: Mapping[str, object] = NOTHING,
     ) -> None:
         """Notes what an answer gives of a stream; nothing where its reader stays where it is.
 
         Args:
-            client: Whose it is.
-            topic: The stream's.
             stream: A virtual partition, or ~q.
-            given: What.
-            group: For whom, where the client has said so.
+            group: For whom the client reads, where it has said so.
             evidence: Why its reader may have it.
         """
         if given.told <= given.asked:
             return
-        stay = given.stay
-        first, behind = given.asked - stay.delta, given.told - stay.delta
-        if given.holes:
-            holes = [(start, min(end, behind) - 1) for start, end in given.holes if start < behind]
-            evidence = {**(evidence or {}), "holes": holes}
-        if passed := [(start, end - 1, reason) for start, end, reason in given.passed if start < behind]:
-            evidence = {**(evidence or {}), "passed_over": passed}
-        self._journal.delivered(
-            client,
-            topic=topic.name,
-            stream=stream,
-            partition=stay.partition,
-            move=stay.move,
-            layout_epoch=given.layout_epoch,
-            layouts_offset=topic.layouts_offset,
-            asked=given.asked,
-            told=given.told,
-            first_offset=first,
-            last_offset=behind - 1,
-            records=records_in(given.entries, first),
-            size=given.size_bytes,
-            group_id=group.group_id,
-            member_id=group.member_id,
-            evidence=evidence,
-        )
+        if given.holes or given.passed:
+            evidence = {**evidence, **_moved_over(given)}
+        self._journal.delivered(client, topic, stream, given, group=group, evidence=evidence)
 
     def begins(self, client: Client, topic: ManagedTopic, stream: Stream, given: Given) -> bool:
-        """Whether that is the first that a connection is given of a stay, or again behind a rewind."""
+        """Whether it is the first that a connection is given of a stay, or the first after a rewind."""
         run = client.reads.get((topic.name, stream))
-        return run is None or run.move != given.stay.move or run.told != given.asked
+        return run is None or run.first.stay.move != given.stay.move or run.told != given.asked
 
     def refused(self, client: Client, topic: ManagedTopic | None, stream: Stream, asked: int, code: int) -> None:
         """Notes that a partition of a Fetch is answered by an error.
 
         Args:
-            client: Whose it is.
-            topic: None: nobody knows it.
-            stream: Which was meant.
-            asked: The offset.
-            code: The error.
+            topic: None if nobody knows it.
+            stream: The one that the client meant.
+            asked: The offset from which on it wanted to read.
         """
-        self._journal.refused(
-            client,
-            api_key=apis.FETCH,
-            reason=name_of(code),
-            topic=topic.name if topic is not None else None,
-            stream=stream,
-            rule=_RULES.get(code),
-            layout_epoch=topic.layout.epoch if topic is not None else None,
-            layouts_offset=topic.layouts_offset if topic is not None else None,
-            evidence={"asked": asked},
-        )
+        rule, evidence = _RULES.get(code), {"asked": asked}
+        self._journal.refused(client, OwnError.about(topic, FETCH, code, stream=stream, rule=rule, evidence=evidence))
 
     def held(
         self,
@@ -158,12 +90,8 @@ class ReadDecisions:
         """Notes, once, that a reader waits for what its keys were in earlier.
 
         Args:
-            client: Whose it is.
-            topic: The stream's.
-            stream: The physical partition as such.
-            stay: Of which nothing is given yet.
-            group: For whom it is read.
-            asks: By physical partition, up to where it has to be read first.
+            stay: The one of which nothing is given yet.
+            asks: By physical partition, the offset up to which it has to be read first.
         """
         if (topic.name, stream) not in client.held:
             client.held[topic.name, stream] = monotonic()
@@ -177,18 +105,9 @@ class ReadDecisions:
         *,
         stay: Stay,
         group: ReadingMember,
-        by: Mapping[str, Any],
+        by: Mapping[str, object],
     ) -> None:
-        """Notes that it waits no longer, if it did.
-
-        Args:
-            client: Whose it is.
-            topic: The stream's.
-            stream: The physical partition as such.
-            stay: Of which it is given now.
-            group: For whom it is read.
-            by: What opened the gate.
-        """
+        """Notes that a reader that has waited is given records of a stay now; `by` is what opened the gate."""
         since = client.held.pop((topic.name, stream), None)
         if since is not None:
             evidence = {**by, "held_ms": round((monotonic() - since) * 1000)}
@@ -203,25 +122,30 @@ class ReadDecisions:
         *,
         stay: Stay,
         group: ReadingMember,
-        evidence: Mapping[str, Any],
+        evidence: Mapping[str, object],
     ) -> None:
-        decision = client.decision(
-            kind,
-            api_key=apis.FETCH,
-            topic=topic.name,
+        decision = Decision(
+            kind=kind,
+            **client.fields(),
+            api_key=FETCH,
+            **topic_fields(topic),
             stream=stream,
             partition=stay.partition,
             move=stay.move,
-            layout_epoch=topic.layout.epoch,
-            layouts_offset=topic.layouts_offset,
-            group_id=group.group_id,
-            generation_id=group.generation_id,
-            member_id=group.member_id,
+            **group._asdict(),
             rule=_GATE,
             reason="gate",
             evidence=evidence,
         )
         self._journal.note(decision)
+
+
+def _moved_over(given: Given) -> Mapping[str, object]:
+    """Returns the evidence of what a client was moved over, up to where it stands now."""
+    behind = given.next_offset
+    holes = [(start, min(end, behind) - 1) for start, end in given.holes if start < behind]
+    passed = [(start, end - 1, reason) for start, end, reason in given.passed if start < behind]
+    return ({"holes": holes} if given.holes else {}) | ({"passed_over": passed} if passed else {})
 
 
 def records_in(entries: Sequence[ServedBatch], first: int) -> int:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
 import structlog
 
 from kordon.proxy.config.config import HostPort, Listen
-from kordon.proxy.core.addresses import NO_PORT
+from kordon.proxy.core.addresses import NO_PORT, Advertised
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.relay.listener import Listener
-from kordon.proxy.relay.relay import Relay
-from kordon.proxy.relay.relays import Relays
+from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
@@ -27,15 +27,26 @@ class Listeners:
     """The open ports of a worker.
 
     Args:
-        config: Host and ports.
+        advertised: Tells the port of each broker.
+        take: Takes an accepted socket over, with the listener where it came in and the client's address.
         shared: Whether other processes listen on the same ports (SO_REUSEPORT).
     """
 
-    def __init__(self, config: Listen, relays: Relays, topology: Topology, *, shared: bool) -> None:
+    def __init__(
+        self,
+        config: Listen,
+        topology: Topology,
+        advertised: Advertised,
+        take: Callable[[Listener, socket.socket, str], None],
+        *,
+        shared: bool,
+    ) -> None:
         self.config = config
         self.by_role: dict[str, Listener] = {}
-        self._relays = relays
         self._topology = topology
+        self._advertised = advertised
+        self._take = take
+        self._tasks = Tasks()
         self._shared = shared
 
     def open_bootstrap(self) -> None:
@@ -53,7 +64,7 @@ class Listeners:
         if self.config.sni is not None or role in self.by_role:
             return
         listener = self.by_role[role] = Listener(role, node_id, self._topology, None)
-        port = self._relays.advertised.port_of(node_id)
+        port = self._advertised.port_of(node_id)
         if port == NO_PORT:
             base = self.config.first_broker_port
             listener.error = f"broker {node_id} would be on port {base} + {node_id}: give it one under listen.ports"
@@ -100,13 +111,13 @@ class Listeners:
         listener.address = str(HostPort(host, port))
         self.by_role[listener.role] = listener
         accept = partial(self._accept, listener, sock)
-        listener.accepting = self._relays.tasks.keep(accept, name="accept clients", of=listener.address)
+        listener.accepting = self._tasks.keep(accept, name="accept clients", of=listener.address)
 
     async def _accept(self, listener: Listener, sock: socket.socket) -> None:
         """Takes clients in for ever; without file descriptors it waits for some."""
         while True:
             try:
-                accepted, peer = await self._relays.loop.sock_accept(sock)
+                accepted, peer = await asyncio.get_running_loop().sock_accept(sock)
             except OSError as error:
                 log.error(
                     "accept_failed", listener=listener.role, error=error.strerror, cure="raise the limit of files"
@@ -114,7 +125,7 @@ class Listeners:
                 await asyncio.sleep(_RETRY_ACCEPT_SECONDS)
                 continue
             accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            Relay(self._relays, listener, accepted, str(peer[0])).start()
+            self._take(listener, accepted, str(peer[0]))
 
     def _close(self, listener: Listener) -> None:
         if listener.accepting is not None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from structlog.typing import EventDict, WrappedLogger
+    from structlog.typing import EventDict, FilteringBoundLogger, WrappedLogger
 
 log = structlog.get_logger(__name__)
 
@@ -23,13 +23,10 @@ _CAUSES: Final = ("cause", "reason", "kind")
 """Facts whose values Kordon chooses, so that there are few of them."""
 
 
-def client_log(name: str) -> Any:
-    """Returns a logger for events that a client can bring about as often as it likes.
-
-    Args:
-        name: Of the module.
-    """
-    return structlog.get_logger(name, **{_MARK: True})
+def client_log(name: str) -> FilteringBoundLogger:
+    """Returns a logger for events that a client can bring about as often as it likes."""
+    logger: FilteringBoundLogger = structlog.get_logger(name, **{_MARK: True})
+    return logger
 
 
 class LogLimits:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import structlog
 
@@ -51,7 +51,6 @@ def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | N
     """Sets up logging for the whole process; again, with another level, while it runs.
 
     Args:
-        log: Level and format.
         stream: Where lines go; standard error unless given.
         worker: Number of the worker, noted in every line when there are several.
     """
@@ -134,13 +133,13 @@ def make_fit(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
     return {key: _fit(key, value) for key, value in event.items()}
 
 
-def _fit(key: str, value: Any) -> Any:
+def _fit(key: str, value: object) -> object:
     if isinstance(value, str) and key in _OWN:
         return shown(value, keeps_lines=True)
     return shown_facts(value, _SENTENCES.get(key, MOST_CHARACTERS))
 
 
-def _masked(key: str, value: Any) -> Any:
+def _masked(key: str, value: object) -> object:
     if any(secret in key.lower() for secret in SECRET_KEYS):
         return "***"
     if isinstance(value, dict):

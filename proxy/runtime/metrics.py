@@ -63,7 +63,17 @@ class ManagedNumbers:
     serving: bool = False
     leading: bool = False
     aliens: int = 0
+    changes: Samples = field(default_factory=dict[tuple[str, ...], float])
+    """Seconds, by topic and stage."""
+    takeover_groups: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    lease_seconds: float = 0
+    missing_lease_seconds: float = 0
     fences: int = 0
+    pauses: Mapping[str, Histogram] = field(default_factory=dict[str, Histogram])
+    """By topic."""
+    waiting_bytes: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
     fence_seconds: dict[str, Histogram] = field(default_factory=dict[str, Histogram])
     """By phase."""
     writes: dict[str, int] = field(default_factory=dict[str, int])
@@ -198,8 +208,31 @@ FAMILIES: Final = {
         ),
         Family("kordon_managed_serving", "gauge", (), "1 while this worker may serve managed topics, else 0."),
         Family("kordon_managed_leading", "gauge", (), "1 while this worker is the controller, else 0."),
+        Family(
+            "kordon_managed_change_seconds",
+            "gauge",
+            ("topic", "stage"),
+            "How long a change or takeover of a topic has been under way, by what it waits for now.",
+        ),
+        Family("kordon_managed_takeover_groups", "gauge", ("topic",), "Groups that a takeover waits for."),
+        Family("kordon_managed_lease_seconds", "gauge", (), "Seconds until this worker's lease ends; 0: it has none."),
+        Family(
+            "kordon_managed_missing_lease_seconds",
+            "gauge",
+            (),
+            "Seconds until the leases of missing proxies end, for which changes wait.",
+        ),
         Family("kordon_managed_fences", "gauge", (), "Changes of partitions that hold writes now."),
         Family("kordon_managed_fence_seconds", "histogram", ("phase",), "How long changes hold writes, and why."),
+        Family(
+            "kordon_managed_pause_seconds",
+            "histogram",
+            ("topic",),
+            "How long changes paused a topic's writes and reads.",
+        ),
+        Family(
+            "kordon_managed_waiting_bytes", "gauge", ("topic",), "Bytes of writes that are not sent to brokers yet."
+        ),
         Family("kordon_managed_writes_total", "counter", ("outcome",), "Batches for managed topics by their outcome."),
         Family("kordon_managed_written_bytes_total", "counter", (), "Bytes written to managed topics."),
         Family("kordon_managed_holds_total", "counter", (), "Times that writes of a virtual partition were held."),
@@ -207,7 +240,7 @@ FAMILIES: Final = {
         Family("kordon_managed_partitions_apart", "gauge", (), "Partitions written to on connections of their own."),
         Family("kordon_managed_pulled_bytes_total", "counter", (), "Bytes read from brokers for managed topics."),
         Family("kordon_managed_served_bytes_total", "counter", (), "Bytes of managed topics given to clients."),
-        Family("kordon_managed_cache_looks_total", "counter", ("outcome",), "Looks for what was read before."),
+        Family("kordon_managed_cache_looks_total", "counter", ("outcome",), "Lookups of what was read before."),
         Family("kordon_managed_cached_bytes", "gauge", (), "Bytes kept for other readers."),
         Family("kordon_managed_hidden_batches_total", "counter", ("kind",), "Batches that nobody gets as they are."),
         Family(
@@ -223,7 +256,7 @@ FAMILIES: Final = {
             "kordon_managed_lag_records",
             "gauge",
             ("topic", "group", "partition"),
-            "Offsets that a group has not committed yet, told by the worker that leads.",
+            "Offsets that a group has not committed yet, reported by the leading worker.",
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
         Family("kordon_own_refusals_total", "counter", (), "Requests that named what is Kordon's own."),
@@ -242,7 +275,9 @@ FAMILIES: Final = {
         Family("kordon_janitor_failures_total", "counter", ("topic",), "Reads and writes that failed."),
         Family("kordon_janitor_doubtful_keys", "gauge", ("topic",), "Keys whose last value may be lost."),
         Family("kordon_janitor_behind_records", "gauge", ("topic",), "Offsets that the janitor has not looked at."),
-        Family("kordon_janitor_behind_seconds", "gauge", ("topic",), "Since when it has not come to some log's end."),
+        Family(
+            "kordon_janitor_behind_seconds", "gauge", ("topic",), "How long it has not reached the end of some log."
+        ),
         Family("kordon_gate_holds_total", "counter", ("topic",), "Times that a dialect client's partition was held."),
         Family(
             "kordon_gate_held_seconds_total", "counter", ("topic",), "How long dialect clients' partitions were held."
@@ -256,15 +291,17 @@ FAMILIES: Final = {
         Family("kordon_positions_failures_total", "counter", ("kind",), "What went wrong with __kordon.groups."),
         Family("kordon_positions_groups", "gauge", (), "Dialect groups whose positions are known."),
         Family("kordon_positions_members", "gauge", (), "Members of dialect groups whose reports are known."),
-        Family("kordon_positions_bytes", "gauge", (), "Memory that their reports take, as it is reckoned."),
+        Family("kordon_positions_bytes", "gauge", (), "Memory that their reports take, estimated."),
         Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
         Family("kordon_subscriptions_bytes", "gauge", (), "Memory of what members of KIP-848 groups subscribe to."),
         Family("kordon_subscriptions_forgotten_total", "counter", (), "Members forgotten for lack of room."),
         Family("kordon_decisions_total", "counter", ("kind",), "Decisions by what was decided, dropped ones included."),
-        Family("kordon_decisions_dropped_total", "counter", (), "Decisions that are not on record, but for a gap."),
-        Family("kordon_decisions_written_total", "counter", (), "Decisions that are on record."),
-        Family("kordon_decisions_queue_bytes", "gauge", (), "Memory that decisions take which are not written yet."),
-        Family("kordon_decisions_seconds", "gauge", (), "How long a decision waits until it is on record."),
+        Family(
+            "kordon_decisions_dropped_total", "counter", (), "Decisions that were dropped; only a gap records them."
+        ),
+        Family("kordon_decisions_written_total", "counter", (), "Decisions that were written."),
+        Family("kordon_decisions_queue_bytes", "gauge", (), "Memory of decisions that are not written yet."),
+        Family("kordon_decisions_seconds", "gauge", (), "How long a decision waits until it is written."),
         Family("kordon_managed_alien_members", "gauge", (), "Members of the proxies' group that are no proxies."),
         Family("kordon_task_failures_total", "counter", ("task",), "Faults of background work that began again."),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
@@ -308,9 +345,15 @@ class Metrics(Collector):
 
     Args:
         tally: What the worker counts; owned by the caller, only read here.
+        read_decisions: Returns what the decision log counts.
     """
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(
+        self,
+        tally: Tally,
+        read_managed: Callable[[], ManagedNumbers] = ManagedNumbers,
+        read_decisions: Callable[[], DecisionNumbers] = DecisionNumbers,
+    ) -> None:
         self.tally = tally
         self.loop_lag = LoopLag()
         self.ready = False
@@ -321,10 +364,12 @@ class Metrics(Collector):
         """Seconds since 1970 by side, "downstream" or "upstream"; kept up to date at start and reload."""
         self.reloads: Counter[str] = Counter(dict.fromkeys(RELOAD_OUTCOMES, 0))
         """Reloads by outcome."""
-        self.read_managed: Callable[[], ManagedNumbers] = ManagedNumbers
-        """Returns what managed topics count; replaced by the proxy that serves them."""
-        self.read_decisions: Callable[[], DecisionNumbers] = DecisionNumbers
-        """Returns what the decision log counts; replaced by the proxy that keeps one."""
+        self._read_managed = read_managed
+        self._read_decisions = read_decisions
+        self.managed = ManagedNumbers()
+        """What is counted of managed topics, as it stood at the last `collect`."""
+        self.decisions = DecisionNumbers()
+        """What the decision log counts, as it stood then."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
@@ -335,6 +380,7 @@ class Metrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Yields every family of `FAMILIES`, in its order; called by prometheus_client."""
+        self.managed, self.decisions = self._read_managed(), self._read_decisions()
         for name, family in FAMILIES.items():
             yield (
                 _histogram(family, HISTOGRAMS[name](self))
@@ -406,64 +452,67 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_turns_total": lambda m: {(): m.tally.turns},
     "kordon_reloads_total": lambda m: _by_label(m.reloads),
     "kordon_certificate_expiry_timestamp_seconds": lambda m: _by_label(m.certificate_expiry),
-    "kordon_managed_topics": lambda m: {(): len(m.read_managed().partitions)},
-    "kordon_managed_partitions": lambda m: _by_label(m.read_managed().partitions),
-    "kordon_managed_layout_epoch": lambda m: _by_label(m.read_managed().epochs),
-    "kordon_managed_producers_carried": lambda m: _by_label(m.read_managed().producers_carried),
-    "kordon_managed_serving": lambda m: {(): m.read_managed().serving},
-    "kordon_managed_leading": lambda m: {(): m.read_managed().leading},
-    "kordon_managed_fences": lambda m: {(): m.read_managed().fences},
-    "kordon_managed_writes_total": lambda m: _by_label(m.read_managed().writes),
-    "kordon_managed_written_bytes_total": lambda m: {(): m.read_managed().written_bytes},
-    "kordon_managed_holds_total": lambda m: {(): m.read_managed().holds},
-    "kordon_managed_stalls_total": lambda m: {(): m.read_managed().stalls},
-    "kordon_managed_partitions_apart": lambda m: {(): m.read_managed().apart},
-    "kordon_managed_pulled_bytes_total": lambda m: {(): m.read_managed().pulled_bytes},
-    "kordon_managed_served_bytes_total": lambda m: {(): m.read_managed().served_bytes},
+    "kordon_managed_topics": lambda m: {(): len(m.managed.partitions)},
+    "kordon_managed_partitions": lambda m: _by_label(m.managed.partitions),
+    "kordon_managed_layout_epoch": lambda m: _by_label(m.managed.epochs),
+    "kordon_managed_producers_carried": lambda m: _by_label(m.managed.producers_carried),
+    "kordon_managed_serving": lambda m: {(): m.managed.serving},
+    "kordon_managed_leading": lambda m: {(): m.managed.leading},
+    "kordon_managed_change_seconds": lambda m: m.managed.changes,
+    "kordon_managed_takeover_groups": lambda m: _by_label(m.managed.takeover_groups),
+    "kordon_managed_lease_seconds": lambda m: {(): m.managed.lease_seconds},
+    "kordon_managed_missing_lease_seconds": lambda m: {(): m.managed.missing_lease_seconds},
+    "kordon_managed_waiting_bytes": lambda m: _by_label(m.managed.waiting_bytes),
+    "kordon_managed_fences": lambda m: {(): m.managed.fences},
+    "kordon_managed_writes_total": lambda m: _by_label(m.managed.writes),
+    "kordon_managed_written_bytes_total": lambda m: {(): m.managed.written_bytes},
+    "kordon_managed_holds_total": lambda m: {(): m.managed.holds},
+    "kordon_managed_stalls_total": lambda m: {(): m.managed.stalls},
+    "kordon_managed_partitions_apart": lambda m: {(): m.managed.apart},
+    "kordon_managed_pulled_bytes_total": lambda m: {(): m.managed.pulled_bytes},
+    "kordon_managed_served_bytes_total": lambda m: {(): m.managed.served_bytes},
     "kordon_managed_cache_looks_total": lambda m: _by_label(
-        {"hit": m.read_managed().cache_hits, "miss": m.read_managed().cache_misses}
+        {"hit": m.managed.cache_hits, "miss": m.managed.cache_misses}
     ),
-    "kordon_managed_cached_bytes": lambda m: {(): m.read_managed().cached_bytes},
-    "kordon_managed_hidden_batches_total": lambda m: _by_label(m.read_managed().hidden),
-    "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.read_managed().bypassed),
-    "kordon_managed_lag_records": lambda m: {
-        tuple(place): float(lag) for place, lag in m.read_managed().group_lags.items()
-    },
+    "kordon_managed_cached_bytes": lambda m: {(): m.managed.cached_bytes},
+    "kordon_managed_hidden_batches_total": lambda m: _by_label(m.managed.hidden),
+    "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.managed.bypassed),
+    "kordon_managed_lag_records": lambda m: {tuple(place): float(lag) for place, lag in m.managed.group_lags.items()},
     "kordon_managed_passed_over_batches_total": lambda m: {
-        labels: float(count) for labels, count in m.read_managed().passed_over.items()
+        labels: float(count) for labels, count in m.managed.passed_over.items()
     },
-    "kordon_own_refusals_total": lambda m: {(): m.read_managed().own_refusals},
-    "kordon_managed_findings_total": lambda m: _by_label(m.read_managed().findings),
-    "kordon_layouts_unreadable_records_total": lambda m: _by_label(m.read_managed().unreadable),
-    "kordon_managed_topics_unserved": lambda m: {(): m.read_managed().unserved},
-    "kordon_janitor_markers_total": lambda m: _by_label(m.read_managed().janitor_markers),
-    "kordon_janitor_read_bytes_total": lambda m: _by_label(m.read_managed().janitor_read_bytes),
-    "kordon_janitor_opened_records_total": lambda m: _by_label(m.read_managed().janitor_opened),
-    "kordon_janitor_values_brought_back_total": lambda m: _by_label(m.read_managed().janitor_brought_back),
-    "kordon_janitor_values_given_up_total": lambda m: _by_label(m.read_managed().janitor_given_up),
-    "kordon_janitor_failures_total": lambda m: _by_label(m.read_managed().janitor_failures),
-    "kordon_janitor_doubtful_keys": lambda m: _by_label(m.read_managed().janitor_doubts),
-    "kordon_janitor_behind_records": lambda m: _by_label(m.read_managed().janitor_behind_records),
-    "kordon_janitor_behind_seconds": lambda m: _by_label(m.read_managed().janitor_behind_seconds),
-    "kordon_gate_holds_total": lambda m: _by_label(m.read_managed().gate_holds),
-    "kordon_gate_held_seconds_total": lambda m: _by_label(m.read_managed().gate_held_seconds),
-    "kordon_gate_held_partitions": lambda m: {(): m.read_managed().gate_held},
-    "kordon_gate_refusals_total": lambda m: _by_label(m.read_managed().count_refusals),
-    "kordon_positions_reports_total": lambda m: _by_label(m.read_managed().position_reports),
-    "kordon_positions_records_total": lambda m: _by_label(m.read_managed().position_records),
-    "kordon_positions_failures_total": lambda m: _by_label(m.read_managed().position_failures),
-    "kordon_positions_groups": lambda m: {(): m.read_managed().position_groups},
-    "kordon_positions_members": lambda m: {(): m.read_managed().position_members},
-    "kordon_positions_bytes": lambda m: {(): m.read_managed().position_bytes},
-    "kordon_positions_lag_records": lambda m: {(): m.read_managed().position_lag},
-    "kordon_subscriptions_bytes": lambda m: {(): m.read_managed().subscriptions_bytes},
-    "kordon_subscriptions_forgotten_total": lambda m: {(): m.read_managed().subscriptions_forgotten},
-    "kordon_decisions_total": lambda m: _by_label(m.read_decisions().taken, always=DECISION_KINDS),
-    "kordon_decisions_dropped_total": lambda m: {(): m.read_decisions().dropped},
-    "kordon_decisions_written_total": lambda m: {(): m.read_decisions().written},
-    "kordon_decisions_queue_bytes": lambda m: {(): m.read_decisions().queue_bytes},
-    "kordon_decisions_seconds": lambda m: {(): m.read_decisions().lag_seconds},
-    "kordon_managed_alien_members": lambda m: {(): m.read_managed().aliens},
+    "kordon_own_refusals_total": lambda m: {(): m.managed.own_refusals},
+    "kordon_managed_findings_total": lambda m: _by_label(m.managed.findings),
+    "kordon_layouts_unreadable_records_total": lambda m: _by_label(m.managed.unreadable),
+    "kordon_managed_topics_unserved": lambda m: {(): m.managed.unserved},
+    "kordon_janitor_markers_total": lambda m: _by_label(m.managed.janitor_markers),
+    "kordon_janitor_read_bytes_total": lambda m: _by_label(m.managed.janitor_read_bytes),
+    "kordon_janitor_opened_records_total": lambda m: _by_label(m.managed.janitor_opened),
+    "kordon_janitor_values_brought_back_total": lambda m: _by_label(m.managed.janitor_brought_back),
+    "kordon_janitor_values_given_up_total": lambda m: _by_label(m.managed.janitor_given_up),
+    "kordon_janitor_failures_total": lambda m: _by_label(m.managed.janitor_failures),
+    "kordon_janitor_doubtful_keys": lambda m: _by_label(m.managed.janitor_doubts),
+    "kordon_janitor_behind_records": lambda m: _by_label(m.managed.janitor_behind_records),
+    "kordon_janitor_behind_seconds": lambda m: _by_label(m.managed.janitor_behind_seconds),
+    "kordon_gate_holds_total": lambda m: _by_label(m.managed.gate_holds),
+    "kordon_gate_held_seconds_total": lambda m: _by_label(m.managed.gate_held_seconds),
+    "kordon_gate_held_partitions": lambda m: {(): m.managed.gate_held},
+    "kordon_gate_refusals_total": lambda m: _by_label(m.managed.count_refusals),
+    "kordon_positions_reports_total": lambda m: _by_label(m.managed.position_reports),
+    "kordon_positions_records_total": lambda m: _by_label(m.managed.position_records),
+    "kordon_positions_failures_total": lambda m: _by_label(m.managed.position_failures),
+    "kordon_positions_groups": lambda m: {(): m.managed.position_groups},
+    "kordon_positions_members": lambda m: {(): m.managed.position_members},
+    "kordon_positions_bytes": lambda m: {(): m.managed.position_bytes},
+    "kordon_positions_lag_records": lambda m: {(): m.managed.position_lag},
+    "kordon_subscriptions_bytes": lambda m: {(): m.managed.subscriptions_bytes},
+    "kordon_subscriptions_forgotten_total": lambda m: {(): m.managed.subscriptions_forgotten},
+    "kordon_decisions_total": lambda m: _by_label(m.decisions.taken, always=DECISION_KINDS),
+    "kordon_decisions_dropped_total": lambda m: {(): m.decisions.dropped},
+    "kordon_decisions_written_total": lambda m: {(): m.decisions.written},
+    "kordon_decisions_queue_bytes": lambda m: {(): m.decisions.queue_bytes},
+    "kordon_decisions_seconds": lambda m: {(): m.decisions.lag_seconds},
+    "kordon_managed_alien_members": lambda m: {(): m.managed.aliens},
     "kordon_task_failures_total": lambda _: _by_label(FAILURES.counts),
     "kordon_build_info": lambda _: {(kordon.__version__, platform.python_version()): 1},
 }
@@ -476,8 +525,7 @@ HISTOGRAMS: Final[dict[str, Callable[[Metrics], dict[tuple[str, ...], Histogram]
         ("response",): m.tally.response_seconds,
     },
     "kordon_event_loop_lag_seconds": lambda m: {(): m.loop_lag.seconds},
-    "kordon_managed_fence_seconds": lambda m: {
-        (phase,): seconds for phase, seconds in m.read_managed().fence_seconds.items()
-    },
+    "kordon_managed_fence_seconds": lambda m: {(phase,): seconds for phase, seconds in m.managed.fence_seconds.items()},
+    "kordon_managed_pause_seconds": lambda m: {(topic,): seconds for topic, seconds in m.managed.pauses.items()},
 }
 """Where the observations of each histogram come from."""

@@ -10,9 +10,13 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import structlog
+
+_T = TypeVar("_T")
+Work: TypeAlias = Coroutine[object, None, _T]
+"""What a coroutine function returns."""
 
 log = structlog.get_logger(__name__)
 
@@ -64,19 +68,15 @@ FAILURES: Final = Failures()
 
 
 class Tasks:
-    """The tasks of one owner: held while they run, reported when they fail, ended together.
-
-    Args:
-        failures: Where failures are counted.
-    """
+    """The tasks of one owner: held while they run, reported when they fail, ended together."""
 
     def __init__(self, failures: Failures = FAILURES) -> None:
-        self._running: set[asyncio.Task[Any]] = set()
+        self._running: set[asyncio.Task[object]] = set()
         self._failures = failures
 
     def start(
-        self, work: Coroutine[Any, Any, Any], *, name: str, heard: type[Exception] | tuple[type[Exception], ...] = ()
-    ) -> asyncio.Task[Any]:
+        self, work: Work[_T], *, name: str, heard: type[Exception] | tuple[type[Exception], ...] = ()
+    ) -> asyncio.Task[_T]:
         """Runs `work` in the background; nobody relies on it for long if it fails.
 
         Args:
@@ -89,7 +89,7 @@ class Tasks:
         task.add_done_callback(partial(self._done, heard))
         return task
 
-    def keep(self, work: Callable[[], Coroutine[Any, Any, None]], *, name: str, of: str = "") -> asyncio.Task[None]:
+    def keep(self, work: Callable[[], Work[None]], *, name: str, of: str = "") -> asyncio.Task[None]:
         """Runs work in the background that others rely on; it begins again when it fails, a little later each time.
 
         Args:
@@ -108,7 +108,7 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
 
-    async def _kept(self, work: Callable[[], Coroutine[Any, Any, None]], name: str, of: str) -> None:
+    async def _kept(self, work: Callable[[], Work[None]], name: str, of: str) -> None:
         wait = FIRST_RETRY_SECONDS
         while True:
             began = time.monotonic()
@@ -125,7 +125,7 @@ class Tasks:
             await asyncio.sleep(wait)
             wait = min(2 * wait, LAST_RETRY_SECONDS)
 
-    def _done(self, heard: type[Exception] | tuple[type[Exception], ...], task: asyncio.Task[Any]) -> None:
+    def _done(self, heard: type[Exception] | tuple[type[Exception], ...], task: asyncio.Task[object]) -> None:
         self._running.discard(task)
         if task.cancelled():
             return
@@ -138,7 +138,6 @@ class Tasks:
 
         Args:
             name: What could not be done.
-            error: Why.
         """
         self._failures.counts[PASSING] += 1
         log.error("task_failed", task=name, error=str(error), exc_info=error)

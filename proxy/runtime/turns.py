@@ -6,7 +6,7 @@ import asyncio
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kordon.codecs.turns import LongWork
 from kordon.proxy.core.tally import Tally
@@ -15,11 +15,7 @@ _Result = TypeVar("_Result")
 
 
 class Turns:
-    """The long work of one worker: one after the other, so that one large message at most is in memory as objects.
-
-    Args:
-        tally: Counts the turns.
-    """
+    """The long work of one worker: one after the other, so that one large message at most is in memory as objects."""
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
@@ -37,12 +33,11 @@ class Turns:
         long = LongWork(work)
         result: _Result = long.switch()
         if not long.dead:
-            result = await self._go_on(long)
+            result = await self._go_on(long, result)
         return result
 
-    async def _go_on(self, long: LongWork) -> Any:
+    async def _go_on(self, long: LongWork, result: _Result) -> _Result:
         """Gives work turn after turn."""
-        result: Any = None
         try:
             async with self._one:
                 with _collector_at_rest():

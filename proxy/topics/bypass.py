@@ -13,6 +13,7 @@ from aiokafka.partitioner import murmur2
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kordon.codecs.records import patch_base_offset
+from kordon.codecs.unpack import OpenedRecord
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.reading import share_out
 
@@ -39,7 +40,7 @@ class Shares:
         self._v_count = v_count
         self._open: dict[int, _Share] = {}
 
-    def take(self, records: Sequence[Any]) -> None:
+    def take(self, records: Sequence[OpenedRecord]) -> None:
         """Takes in what comes next."""
         hashes = [record.offset if record.key is None else hash_of(bytes(record.key)) for record in records]
         for v, record in zip(share_out(hashes, self._residents, self._v_count), records, strict=True):
@@ -74,7 +75,7 @@ class _Share:
     def has_room(self) -> bool:
         return bool(self._builder.size() < _BATCH_BYTES)
 
-    def add(self, record: Any) -> None:
+    def add(self, record: OpenedRecord) -> None:
         delta = record.offset - self._base_offset
         kept = self._builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
         assert kept is not None  # its bound is higher than any record's

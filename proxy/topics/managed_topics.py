@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -118,7 +119,6 @@ class ManagedTopic:
     """One managed topic; `layout`, `images` and `fence` are replaced as a whole.
 
     Args:
-        layout: In force.
         face_id: The topic id of its face, by which clients know it.
         images: By stream, of its last move; where there is none, it has not moved, or nobody is remembered.
         layouts_offset: Of the record of `__kordon.layouts` that says so; -1: none does.
@@ -130,6 +130,7 @@ class ManagedTopic:
         face_id: UUID,
         images: Mapping[int, Image] | None = None,
         layouts_offset: int = NOT_READ,
+        takeover: Takeover | None = None,
     ) -> None:
         self.name = layout.topic
         self.layout = layout
@@ -138,8 +139,10 @@ class ManagedTopic:
         self.layouts_offset = layouts_offset
         """Where the layout in force was read; of a topic that is coming, where its fence was. Rises."""
         self.fence: Fence | None = None
-        self.takeover: Takeover | None = None
+        self.takeover = takeover
         """What is left to do of its takeover, if it had data (TAKEOVER-WAITS)."""
+        self.known_since_ms = round(time.time() * 1000)
+        """Since when this worker has known it, by the wall clock."""
         self.unserved: str | None = None
         """Why nothing of it is written or read here; None: it is."""
         self._changed = asyncio.Event()
@@ -156,9 +159,7 @@ class ManagedTopic:
     def open_home(self, stream: Stream, *, may_serve: bool) -> Stay | Why:
         """Returns where a stream is written to now, or why it is not (LIVE-LEASE, FENCE-BARRIER).
 
-        Args:
-            stream: Which.
-            may_serve: Whether this worker's lease lives, and the layouts were read since it was joined.
+        `may_serve`: this worker's lease lives, and the layouts were read since it was joined.
         """
         home = self.layout.chain(stream).home
         if home is None:
@@ -168,30 +169,19 @@ class ManagedTopic:
         return home if may_serve else Why.LEASE
 
     def limit(self, partition: int, *, may_serve: bool) -> int | None:
-        """Returns the offset from which on nothing of a physical partition is shown now (LIVE-LEASE, FROZEN-READS).
+        """Returns the offset from which on nothing of a physical partition is shown now; None: all is.
 
         What stands behind a cut that this worker has not heard of is nobody's to see. A segment that is over is shown
-        up to its end, whatever is said here.
-
-        Args:
-            partition: Which.
-            may_serve: Whether this worker's lease lives, and the layouts were read since it was joined.
-
-        Returns:
-            None: there is no limit.
+        up to its end, whatever is said here (LIVE-LEASE, FROZEN-READS).
         """
         if not may_serve or self.unserved is not None:
             return 0
         return None if self.fence is None else self.fence.limit(partition)
 
     def goes_on_as(self, record: TopicRecord, standing: str | None = None) -> bool:
-        """Whether this worker goes on as a record says already.
+        """Whether this worker goes on as a record says already, where a fence stands by the layouts, or none.
 
         Its own controller has written it, or all layouts were read again.
-
-        Args:
-            record: What is to hold.
-            standing: The fence that stands by the layouts; None: none does.
         """
         known = (self.layout, self.face_id, self.takeover)
         is_fenced = self.fence is not None and self.fence.id != standing
@@ -221,11 +211,18 @@ class ManagedTopic:
         self.unserved = unserved
         self._tell()
 
-    def adopt(self, layout: Layout, images: Mapping[int, Image], layouts_offset: int = NOT_READ) -> None:
-        """Goes on under another layout, read at an offset of the layouts topic, with all images that go with it."""
+    def adopt(
+        self,
+        layout: Layout,
+        images: Mapping[int, Image],
+        layouts_offset: int = NOT_READ,
+        takeover: Takeover | None = None,
+    ) -> None:
+        """Goes on under another layout, read at an offset of the layouts topic, with all that goes with it."""
         self.layout = layout
         self.layouts_offset = layouts_offset
         self.images = images
+        self.takeover = takeover
         self.fence = None
         self._tell()
 

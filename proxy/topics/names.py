@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
+from kordon.codecs.row import Row
 from kordon.proxy.topics.managed_topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 
 NO_ID: Final = UUID(int=0)
@@ -48,9 +49,9 @@ def with_real_id(topics: ManagedTopics, topic_id: UUID) -> ManagedTopic | None:
     return next((topic for topic in topics if topic.layout.topic_id == topic_id), None)
 
 
-def asked_by_real_id(asked: Iterable[Any], topics: ManagedTopics) -> dict[UUID, UUID]:
+def asked_by_real_id(asked: Iterable[Row], topics: ManagedTopics) -> dict[UUID, UUID]:
     """Returns the real topics' ids by the faces', for the rows of a request that name topics by the former."""
-    found = (with_real_id(topics, row.get("topic_id") or NO_ID) for row in asked)
+    found = (with_real_id(topics, row.get("topic_id", NO_ID)) for row in asked)
     return {topic.face_id: topic.layout.topic_id for topic in found if topic is not None}
 
 

@@ -15,8 +15,9 @@ from kordon.proxy.core.errors import SilentWriteFailed
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import NO_PRODUCER, Binding, Result, Write
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
+from kordon.proxy.ordering.write_result import Result
+from kordon.proxy.ordering.write_sequencer import NO_PRODUCER, Binding, Write
 from kordon.proxy.ordering.writers import WhyUnfit
 
 log = structlog.get_logger(__name__)
@@ -35,8 +36,8 @@ _RESULTS: Final[Mapping[int, Result]] = {
     Code.UNSUPPORTED_COMPRESSION_TYPE: Result.REJECTED,
     Code.INVALID_RECORD: Result.REJECTED,
 }
-"""By the broker's error code; all others refuse the batch. Brokers look at a batch before they give it an offset
-(UnifiedLog.append, LogValidator in Kafka 4.3), and have appended nothing of one that they reject."""
+"""The result by the broker's error code; all other codes refuse the batch. Brokers look at a batch before they give it
+an offset (UnifiedLog.append, LogValidator in Kafka 4.3), and have appended nothing of one that they reject."""
 LEADER_ERRORS: Final[frozenset[int]] = frozenset(
     {
         Code.UNKNOWN_TOPIC_OR_PARTITION,
@@ -46,7 +47,7 @@ LEADER_ERRORS: Final[frozenset[int]] = frozenset(
         Code.KAFKA_STORAGE_ERROR,
     }
 )
-"""Whoever leads is to be asked for."""
+"""Error codes upon which the leaders are looked up again."""
 _REFUSALS: Final = {
     WhyNotWritten.DUPLICATE: Code.NONE,
     WhyNotWritten.FENCED: Code.INVALID_PRODUCER_EPOCH,
@@ -58,17 +59,17 @@ _REFUSALS: Final = {
 
 @dataclass(slots=True)
 class ProduceCounts:
-    """What a worker has written to managed topics; all only rise."""
+    """Counts of what a worker has written to managed topics; they only rise."""
 
     batches: int = 0
-    """Written, as the broker said."""
+    """Batches that are written, as the broker said."""
     bytes: int = 0
     duplicates: int = 0
-    """Found in an image (SEQ-IMAGE)."""
+    """Batches that were found in an image (SEQ-IMAGE)."""
     refused: int = 0
-    """Other verdicts on identities."""
+    """Batches with another verdict on their identity."""
     outdated: int = 0
-    """Of dialect clients, with another number of partitions than there are (COUNT-FENCE)."""
+    """Batches of dialect clients that named another number of partitions than there are (COUNT-FENCE)."""
     held: int = 0
     """Virtual partitions that had to wait for a fence or a lease."""
     given_up: int = 0
@@ -78,14 +79,14 @@ class ProduceCounts:
     lost: int = 0
     """Writes without an answer."""
     strays: int = 0
-    """Written behind a cut, and not acknowledged."""
+    """Batches that were written behind a cut, and not acknowledged."""
     kept: int = 0
     """Answers that came after the lease had ended (LATE-ANSWER)."""
     shortened: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """Partitions, by topic, whose log ends below the start of their segment, by an unclean election (BEYOND-LOSS)."""
 
     def by_outcome(self) -> dict[str, int]:
-        """Returns how many writes came to which end, named as the metric has it."""
+        """Returns how many writes came to each end, by its name in the metric."""
         return {
             "written": self.batches,
             "duplicate": self.duplicates,
@@ -101,12 +102,10 @@ def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[O
     """Makes the answer to a Produce request.
 
     Args:
-        version: Of the request.
-        acks: What it asks for.
-        rows: By topic its name, its id in versions that have ids, and what became of each entry.
+        rows: By topic its name, its id in versions that have ids, and the outcome of each entry.
 
     Raises:
-        SilentWriteFailed: See `end_if_failed`.
+        SilentWriteFailed: As of `end_if_failed`.
     """
     if not acks:
         end_if_failed(outcome.error_code for _, _, outcomes in rows for outcome in outcomes)
@@ -114,19 +113,19 @@ def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[O
 
 
 def end_if_failed(codes: Iterable[int]) -> None:
-    """Ends the connection of a client that waits for no answer (acks=0) as soon as there is an error among them.
+    """Ends the connection of a client that waits for no answer (acks=0) if one of its entries failed.
 
-    That is what brokers do (KafkaApis.handleProduceRequest): thereby clients ask for leaders and rights anew.
+    Brokers do the same (KafkaApis.handleProduceRequest), so that clients ask for leaders and rights anew.
 
     Raises:
-        SilentWriteFailed: There is one.
+        SilentWriteFailed: An entry failed.
     """
     if errors := {name_of(code) for code in codes if code}:
         raise SilentWriteFailed(f"a write with acks=0 to a managed topic failed: {', '.join(sorted(errors))}")
 
 
 def result_of(outcome: Outcome | None) -> Result:
-    """Returns what a broker's answer means for the line; None: there is none."""
+    """Returns what a broker's answer means for the stream's sequences; None: there is none."""
     return Result.LOST if outcome is None else _RESULTS.get(outcome.error_code, Result.REFUSED)
 
 
@@ -134,10 +133,7 @@ def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, count
     """Makes the answer to a write that does not go into the log.
 
     Args:
-        layout: In force.
-        stream: Whose it is.
-        why: The verdict on it.
-        counts: Are raised.
+        counts: The counts that are raised.
     """
     if why is WhyNotWritten.DUPLICATE:
         counts.duplicates += 1
@@ -153,11 +149,10 @@ def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, 
     """Makes of a broker's answer what the client is told.
 
     Args:
-        layout: In force now; what does not stand in it is no success (LATE-ANSWER).
-        stream: Whose it is.
-        write: As it was sent.
-        outcome: The broker's; None: there is none.
-        counts: Are raised.
+        layout: The layout in force now; what does not stand in it is no success (LATE-ANSWER).
+        write: The write, as it was sent.
+        outcome: What the broker has answered; None: nothing.
+        counts: The counts that are raised.
     """
     partition = shown_partition(stream)
     if outcome is None:

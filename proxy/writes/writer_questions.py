@@ -1,9 +1,8 @@
-"""What lanes ask of brokers: producer ids of their own (LENT-IDENTITY), which identities have begun (OPENER-ALONE)."""
+"""What writing asks brokers: for producer ids (LENT-IDENTITY), and which identities have begun (OPENER-ALONE)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -14,14 +13,15 @@ from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.producers import ProducerRows
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.ends import describe_producers
 from kordon.proxy.kafka.leaders import Leaders
-from kordon.proxy.kafka.links import Links
-from kordon.proxy.kafka.plain_writer import INIT_VERSIONS
+from kordon.proxy.kafka.producer import new_identity
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import CLIENT_BITS, LARGEST_CLIENT_ID, tag
 from kordon.proxy.runtime.tasks import Tasks
-from kordon.proxy.writes.lane import Course
+from kordon.proxy.writes.stream_queue import StreamQueue
+from kordon.proxy.writes.unsent_writes import UnsentWrites
 
 _PURPOSE: Final = "writers"
 _AGAIN_SECONDS: Final = 0.5
@@ -30,114 +30,109 @@ log = structlog.get_logger(__name__)
 
 
 class WriterQuestions:
-    """Asks on behalf of lines.
+    """Asks on behalf of queues, and lets them go on.
 
     Args:
-        links: Connections to brokers.
-        leaders: Of physical partitions.
-        tasks: Own the questions.
-        go_on: Called with courses that have their answers.
-        give_up: Called with those that get none.
+        leaders: Leaders of physical partitions.
+        unsent: Refuses what waits for an answer that does not come.
     """
 
-    def __init__(
-        self,
-        links: Links,
-        leaders: Leaders,
-        tasks: Tasks,
-        go_on: Callable[[Iterable[Course]], None],
-        give_up: Callable[[Course], None],
-    ) -> None:
+    def __init__(self, links: BrokerConnections, leaders: Leaders, unsent: UnsentWrites, tasks: Tasks) -> None:
         self._links = links
         self._leaders = leaders
+        self._unsent = unsent
         self._tasks = tasks
-        self._go_on = go_on
-        self._give_up = give_up
         self._producer_id: int | None = None
-        self._without_id: dict[Course, None] = {}
-        self._curious: dict[tuple[str, int], dict[Course, None]] = {}
+        self._without_id: dict[StreamQueue, None] = {}
+        self._curious: dict[tuple[str, int], dict[StreamQueue, None]] = {}
         """By topic and physical partition, who waits for the next question; empty while one is under way."""
 
     def renew_id(self) -> None:
-        """Has lines from now on get another producer id."""
+        """Gives another producer id to the queues that ask from now on."""
         self._producer_id = None
 
-    def want_id(self, course: Course) -> None:
-        """Gets a producer id for a line that needs one."""
-        if self._producer_id is not None and self._producer_id != course.line.spent_id:
-            course.line.identify(self._producer_id)
-            self._go_on([course])
+    def ask(self, queue: StreamQueue) -> None:
+        """Asks for what a queue needs before it can go on, if it needs anything."""
+        sequencer = queue.sequencer
+        if sequencer.needs_id:
+            self._want_id(queue)
+        if sequencer.has_question:
+            self._want_writers(queue)
+
+    def _want_id(self, queue: StreamQueue) -> None:
+        """Gets a producer id for a queue that needs one."""
+        if self._producer_id is not None and self._producer_id != queue.sequencer.spent_id:
+            queue.sequencer.identify(self._producer_id)
+            queue.go_on()
             return
         asking = bool(self._without_id)
-        self._without_id[course] = None
+        self._without_id[queue] = None
         if not asking:
             self._tasks.keep(self._get_id, name="get a producer id")
 
-    def want_writers(self, course: Course) -> None:
-        """Asks which identities have begun in a line's home."""
-        home = course.topic.layout.chain(course.stream).home
+    def _want_writers(self, queue: StreamQueue) -> None:
+        """Asks which identities have begun in a queue's home."""
+        home = queue.topic.layout.chain(queue.stream).home
         if home is None:
             return
-        place = course.topic.name, home.partition
+        place = queue.topic.name, home.partition
         if place in self._curious:
-            self._curious[place][course] = None
+            self._curious[place][queue] = None
         else:
-            self._curious[place] = {course: None}
+            self._curious[place] = {queue: None}
             self._tasks.keep(
                 partial(self._get_writers, *place), name="ask who has written", of=f"{place[0]}-{place[1]}"
             )
 
     async def _get_id(self) -> None:
-        fields = {"transactional_id": None, "transaction_timeout_ms": 60_000}
-        while any(course.line.needs_id for course in self._without_id):
+        while any(queue.sequencer.needs_id for queue in self._without_id):
             try:
-                answer = await self._links.ask_any(_PURPOSE, apis.INIT_PRODUCER_ID, INIT_VERSIONS, fields)
-                if answer.error_code == Code.NONE:
-                    self._producer_id = answer.producer_id
-                    break
-                log.warning("producer_id_refused", error=name_of(answer.error_code))
+                self._producer_id = (await new_identity(partial(self._links.ask_any, _PURPOSE))).producer_id
+                break
             except UpstreamUnavailable as error:
                 log.warning("producer_id_unavailable", error=str(error))
             await asyncio.sleep(_AGAIN_SECONDS)
         waiting, self._without_id = self._without_id, {}
-        for course in waiting:
-            if course.line.needs_id and self._producer_id is not None:
-                course.line.identify(self._producer_id)
-        self._go_on(waiting)
+        for queue in waiting:
+            if queue.sequencer.needs_id and self._producer_id is not None:
+                queue.sequencer.identify(self._producer_id)
+        for queue in waiting:
+            queue.go_on()
 
     async def _get_writers(self, topic: str, partition: int) -> None:
         """Asks, and asks again while others have come that need a newer answer."""
         place = topic, partition
-        while courses := self._curious[place]:
+        while queues := self._curious[place]:
             self._curious[place] = {}
-            homes = [(course, course.topic.layout.chain(course.stream).home) for course in courses]
-            here = [(course, home) for course, home in homes if home is not None and home.partition == partition]
-            for course, _ in here:
-                course.line.begin_question()
+            homes = [(queue, queue.topic.layout.chain(queue.stream).home) for queue in queues]
+            here = [(queue, home) for queue, home in homes if home is not None and home.partition == partition]
+            for queue, _ in here:
+                queue.sequencer.begin_question()
             try:
                 producers = await self._ask(topic, partition)
             except UpstreamUnavailable:
                 self._leaders.forget(topic)
-                for course, _ in here:
-                    self._give_up(course)
+                for queue, _ in here:
+                    self._unsent.give_up_question(queue)
             except Exception:
-                self._curious[place] |= courses  # they wait for an answer still
+                self._curious[place] |= queues  # they wait for an answer still
                 raise
             else:
                 await self._tell(here, producers)
-            self._go_on(courses)
+            for queue in queues:
+                queue.go_on()
         del self._curious[place]
 
-    async def _tell(self, here: list[tuple[Course, Stay]], producers: ProducerRows) -> None:
+    async def _tell(self, here: list[tuple[StreamQueue, Stay]], producers: ProducerRows) -> None:
         """Says who has begun, with turns for all else where they are many."""
-        begun: dict[int, set[int]] = {_owner_bits(course, home): set() for course, home in here}
+        begun: dict[int, set[int]] = {_owner_bits(queue, home): set() for queue, home in here}
         for run in producers.runs():
             for producer_id in run.ids():
                 if (found := begun.get(producer_id >> CLIENT_BITS)) is not None:
                     found.add(producer_id & LARGEST_CLIENT_ID)
             await asyncio.sleep(0)
-        for course, home in here:
-            course.line.learn(home.partition, home.move, begun[_owner_bits(course, home)])
+        for queue, home in here:
+            queue.sequencer.learn(home.partition, home.move, begun[_owner_bits(queue, home)])
 
     async def _ask(self, topic: str, partition: int) -> ProducerRows:
         """Returns what the leader of a physical partition knows of producers.
@@ -145,10 +140,7 @@ class WriterQuestions:
         Raises:
             UpstreamUnavailable: It does not answer, or is not the leader.
         """
-        leader = (await self._leaders.of(topic)).get(partition)
-        if leader is None:
-            raise UpstreamUnavailable(f"nobody leads {topic}-{partition}")
-        client = await self._links.to(leader.node_id, _PURPOSE)
+        client = await self._leaders.connection(topic, partition, _PURPOSE)
         found = (await describe_producers(client, topic, [partition])).get(partition)
         if found is None or found.error_code != Code.NONE:
             what = "is not in its answer" if found is None else name_of(found.error_code)
@@ -156,5 +148,5 @@ class WriterQuestions:
         return found.producers
 
 
-def _owner_bits(course: Course, home: Stay) -> int:
-    return tag(course.stream, home.move, 0) >> CLIENT_BITS
+def _owner_bits(queue: StreamQueue, home: Stay) -> int:
+    return tag(queue.stream, home.move, 0) >> CLIENT_BITS

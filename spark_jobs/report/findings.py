@@ -44,7 +44,7 @@ class ShownFinding:
 
     @property
     def worker(self) -> str:
-        """Whose decisions prove it: its connection is one of that worker; empty if several or none did."""
+        """The worker whose decisions prove it, and which had the connection; empty for several or none."""
         workers = {name.rpartition(":")[0] for name in self.row["decisions"] or ()}
         return workers.pop() if len(workers) == 1 else ""
 

@@ -49,19 +49,12 @@ class Heat:
 
     @property
     def bottom(self) -> float:
-        """Where the last row ends."""
+        """The y at which the last row ends."""
         return self.height - 26
 
 
 def draw(column: str, traffic: Iterable[Row], clock: Clock, fences: Iterable[int]) -> Heat | None:
-    """Draws the records of each stream; None if there are none.
-
-    Args:
-        column: `admitted_records` or `delivered_records`.
-        traffic: Of one topic.
-        clock: Its points in time.
-        fences: When there were some.
-    """
+    """Draws the records of each stream; None if there are none."""
     told = [row for row in traffic if row[column]]
     if not told:
         return None
@@ -123,9 +116,9 @@ def _words(name: str, told: Iterable[Row], column: str, streams: Sequence[int]) 
     for row in told:
         sums[row["stream"]] += row[column]
     if len(streams) == 1:
-        return f"Records {name}: {sums[streams[0]]:,} in {stream_name(streams[0])}, and none elsewhere."
+        return f"Records {name}. All {sums[streams[0]]:,} are in {stream_name(streams[0])}."
     largest, least = max(streams, key=lambda each: sums[each]), min(streams, key=lambda each: sums[each])
     return (
-        f"Records {name}, a row for each of {len(streams)}: most in {stream_name(largest)} ({sums[largest]:,}), "
-        f"fewest in {stream_name(least)} ({sums[least]:,}). The table below has all numbers."
+        f"Records {name} in {len(streams)} streams, a row for each. {stream_name(largest)} has most "
+        f"({sums[largest]:,}), {stream_name(least)} fewest ({sums[least]:,}). The table below has all numbers."
     )

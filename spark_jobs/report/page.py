@@ -67,7 +67,7 @@ class Report:
 
     @property
     def verdicts(self) -> Mapping[str, str]:
-        """By the rules' names."""
+        """The verdicts by the rules' names."""
         return {each.name: each.verdict.value for each in self.judged}
 
 
@@ -115,7 +115,6 @@ def render(report: Report, made_ms: int) -> str:
     """Returns the page.
 
     Args:
-        report: What it says.
         made_ms: When it was made, in milliseconds since 1970.
     """
     script = _sources()["script.js"]

@@ -33,7 +33,7 @@ class Clock:
 
     @property
     def end_ms(self) -> int:
-        """Where the last one ends."""
+        """The time at which the last one ends."""
         return self.start_ms + self.width_ms * self.count
 
     def place(self, at_ms: int) -> int:

@@ -41,7 +41,7 @@ class Tables:
     findings: Sequence[Row]
     """Each once, as it was found last, the newest first."""
     checked: Sequence[Row]
-    """By rule, topic and verdict: `ranges`, and `count` of what they hold."""
+    """The `ranges`, and the `count` of what they hold, by rule, topic and verdict."""
     traffic: Sequence[Row]
     fences: Sequence[Row]
     layouts: Sequence[Row]

@@ -26,7 +26,7 @@ class StreamTotals:
 
     stream: int
     partition: int | None
-    """Where it lived last, as far as its traffic tells."""
+    """The partition where it lived last, as far as its traffic tells."""
     moves: int
     written: int
     written_bytes: int
@@ -35,7 +35,7 @@ class StreamTotals:
     delivered: int
     delivered_bytes: int
     lag: int | None
-    """Of the foremost reader at the end; None: nobody reads it."""
+    """The lag of the foremost reader at the end; None: nobody reads it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

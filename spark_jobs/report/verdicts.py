@@ -18,7 +18,7 @@ class RuleVerdict(StrEnum):
     FAIL = "fail"
     UNKNOWN = "unknown"
     NOTHING = "nothing to judge"
-    """Nothing of the kind happened in what was read."""
+    """The audited time has nothing that the rule judges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,13 +32,13 @@ class Promise:
 
 
 PROMISES: Final = (
-    Promise(number=0, name="GAPS", plain="Nothing is missing from the record."),
+    Promise(number=0, name="GAPS", plain="The record of decisions is complete."),
     Promise(number=1, name="COUNT-FENCE", plain="Every record went where its key belonged at that time."),
-    Promise(number=2, name="FENCE-BARRIER", plain="Nobody wrote by the old layout once the new one stood."),
-    Promise(number=3, name="PARENT-FIRST", plain="No key's newer records were given out before its older ones."),
+    Promise(number=2, name="FENCE-BARRIER", plain="Nobody wrote by the old layout after the new one was in force."),
+    Promise(number=3, name="PARENT-FIRST", plain="No reader got a key's newer records before its older ones."),
     Promise(number=4, name="KEY-ORDER", plain="Readers got each key's records in their order."),
     Promise(number=5, name="NO-SKIP", plain="Readers got everything there was."),
-    Promise(number=6, name="SEQ-IMAGE", plain="What was acknowledged is there, and it is there once."),
+    Promise(number=6, name="SEQ-IMAGE", plain="Every acknowledged record is in the topic, and is there once."),
     Promise(number=7, name="EPOCH-LADDER", plain="No former producer wrote in the name of its successor."),
 )
 
@@ -118,9 +118,9 @@ def _why(verdict: RuleVerdict, findings: Sequence[Row], checked: Sequence[Row]) 
             return f"Broken, with proof: {several(broken, 'finding')}. The rest is right: {right}."
         case RuleVerdict.UNKNOWN:
             doubted = several(max(unknown, len(findings)), "range")
-            return f"Evidence is missing for {doubted}, which may have been right or not. The rest is right: {right}."
+            return f"Evidence is missing for {doubted}. The rest is right: {right}."
         case RuleVerdict.NOTHING:
-            return "Nothing of the kind happened in what was read."
+            return "The audited time has nothing that the rule judges."
 
 
 def overall(findings: Iterable[Row], checked: Sequence[Row]) -> RuleVerdict:

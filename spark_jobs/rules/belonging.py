@@ -54,16 +54,17 @@ PLACED: Final = StructType(
         StructField("home_move", IntegerType()),
         StructField("home_start", LongType()),
         StructField("compacted", BooleanType()),
+        StructField("given_as", IntegerType()),
     ]
 )
-"""Batches, and what they are; `stream` and `home_…` of those that are somebody's."""
+"""Batches, and what they are; `stream` and `home_…` of those that are somebody's. `given_as`: the stream whose readers
+get it, which is another one while a takeover shares old partitions (TAKEOVER-SHARES)."""
 
 
 def placed(facts: Facts, state: DataFrame) -> tuple[DataFrame, DataFrame]:
     """Works out whose new batches are, once for all rules that ask.
 
     Args:
-        facts: Of the micro-batch.
         state: What this returned before; none at first.
 
     Returns:
@@ -79,12 +80,8 @@ def placed(facts: Facts, state: DataFrame) -> tuple[DataFrame, DataFrame]:
 def _owned(batches: DataFrame, stays: DataFrame) -> DataFrame:
     """Adds to batches what they are: `kind`, and the `stream` and `home_move` of those that are somebody's.
 
-    Args:
-        batches: In the shape of state.
-        stays: As of the newest layouts.
-
     Returns:
-        The same rows, with `kind`, `stream`, `home_move`, `home_start` and `compacted`.
+        The same rows, with `kind`, `stream`, `home_move`, `home_start`, `compacted` and `given_as`.
     """
     named = F.when(F.col("v") == NO_V, F.bitwise_not("partition")).when(F.col("v") < JANITOR, F.col("v"))
     asked = batches.drop("stream").withColumn("named", named)
@@ -115,16 +112,14 @@ def _owned(batches: DataFrame, stays: DataFrame) -> DataFrame:
         either["move"].alias("home_move"),
         either["start"].alias("home_start"),
         F.coalesce(either["compacted"], F.lit(False)).alias("compacted"),
+        F.when(_is_shared("own"), F.col("b.partition"))
+        .otherwise(F.coalesce("before.stream", "own.stream", "named"))
+        .alias("given_as"),
     ).drop("named")
 
 
 def _certain_to(known: DataFrame, facts: Facts) -> DataFrame:
-    """Returns up to which offset of each partition layouts are certain, as rows of state: `last_offset` is the last.
-
-    Args:
-        known: What this returned before.
-        facts: Of the micro-batch.
-    """
+    """Returns up to which offset of each partition layouts are certain, as rows of state: `last_offset` is the last."""
     proven = facts.decisions.where(
         F.col("kind").isin("admit", "deliver") & F.col("last_offset").isNotNull() & F.col("partition").isNotNull()
     )
@@ -166,6 +161,12 @@ def _here(name: str) -> Column:
         & (F.col("b.partition") == F.col(f"{name}.partition"))
         & F.col("b.base_offset").between(F.col(f"{name}.start"), end - 1)
     )
+
+
+def _is_shared(name: str) -> Column:
+    """Whether a batch stands where all is given out as the virtual partition of the physical one's number."""
+    to = F.coalesce(F.col(f"{name}.shared_to"), F.lit(FOR_EVER))
+    return F.coalesce(F.col("b.base_offset").between(F.col(f"{name}.shared_from"), to - 1), F.lit(False))
 
 
 def _same_move() -> Column:

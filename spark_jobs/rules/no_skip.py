@@ -84,7 +84,7 @@ def _has(judged: DataFrame) -> DataFrame:
     return rows(
         judged.where(F.col("kind").isin(OWN, OPENED, BEFORE, BYPASS) & ~is_hidden),
         "has",
-        stream=F.when(F.col("kind").isin(OWN, BEFORE), F.col("stream")),
+        stream=F.when(F.col("kind").isin(OWN, BEFORE), F.col("given_as")),
         is_control=F.coalesce("is_control", F.lit(False)),
         batches=F.lit(_ONE),
     )

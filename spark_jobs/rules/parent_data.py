@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.rules.belonging import JANITOR
+from kordon.spark_jobs.rules.belonging import JANITOR, NO_V
 from kordon.spark_jobs.rules.parent_readers import STATE
+from kordon.spark_jobs.rules.ranges import FOR_EVER
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.rules.tables import union
 
@@ -23,7 +24,7 @@ def data_of(facts: Facts, state: DataFrame) -> DataFrame:
     old = state.where("what in ('tail', 'run', 'forgotten', 'read')").join(let_go, "topic", "left_anti")
     seen = facts.batches.where(f"not is_control and (v is null or v != {JANITOR})")
     tails = (
-        union([old.where("what = 'tail'"), seen.select(*_PLACE, "v", "move", "last_offset")], STATE)
+        union([old.where("what = 'tail'"), _as_given(seen, facts.stays)], STATE)
         .groupBy(*_PLACE, "v", "move")
         .agg(F.max("last_offset").alias("last_offset"))
         .withColumns({"what": F.lit("tail"), "first_offset": F.col("last_offset")})
@@ -38,6 +39,23 @@ def data_of(facts: Facts, state: DataFrame) -> DataFrame:
         .withColumn("what", F.lit("read"))
     )
     return union([tails, reads, _runs(old, seen)], STATE)
+
+
+def _as_given(seen: DataFrame, stays: DataFrame) -> DataFrame:
+    """Names batches by the virtual partition whose readers get them (TAKEOVER-SHARES)."""
+    shared = stays.where("shared_from is not null").select(
+        *_PLACE, "shared_from", F.coalesce("shared_to", F.lit(FOR_EVER)).alias("_to")
+    )
+    s, here = shared.distinct().alias("s"), [F.col(f"b.{each}") == F.col(f"s.{each}") for each in _PLACE]
+    is_shared = here[0] & here[1] & F.col("base_offset").between(F.col("shared_from"), F.col("_to") - 1)
+    joined = seen.alias("b").join(F.broadcast(s), is_shared, "left")
+    is_host = F.col("s.topic").isNotNull() & F.col("v").isNotNull() & (F.col("v") < NO_V)
+    return joined.select(
+        *(F.col(f"b.{each}") for each in _PLACE),
+        F.when(is_host, F.col("b.partition")).otherwise(F.col("v")).alias("v"),
+        "move",
+        "last_offset",
+    )
 
 
 def _runs(old: DataFrame, seen: DataFrame) -> DataFrame:

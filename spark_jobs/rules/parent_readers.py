@@ -95,7 +95,7 @@ def events_of(facts: Facts, state: DataFrame) -> DataFrame:
 
 
 def _position() -> Column:
-    """Where the reader stands behind it."""
+    """The reader's position after it."""
     return F.when(F.col("kind") == Kind.DELIVER.value, F.col("last_offset") + 1).otherwise(F.col("first_offset"))
 
 

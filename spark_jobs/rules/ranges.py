@@ -60,7 +60,6 @@ def rows(frame: DataFrame, what: str, **columns: Column) -> DataFrame:
 
     Args:
         frame: Columns that `ROW` does not have are left out, those that it lacks are null.
-        what: The table within the state.
         columns: Made of the frame's columns, by the name that they are to have.
     """
     return frame.withColumns({"what": F.lit(what), **columns}).to(ROW)
@@ -114,10 +113,6 @@ def _quoted(text: str) -> str:
 
 def read_so_far(known: DataFrame, facts: Facts) -> DataFrame:
     """Returns up to where each partition has been read, and below which offset not all was, as rows of state.
-
-    Args:
-        known: What this returned before.
-        facts: Of the micro-batch.
 
     Returns:
         `last_offset` is the last that was read; below `base_offset` something was gone before it could be.

@@ -56,11 +56,11 @@ class Facts:
     read_to: DataFrame
     """All partitions that are read, behind this micro-batch."""
     batch_id: int
-    """Of the micro-batch: 0, 1, 2, …"""
+    """The number of the micro-batch: 0, 1, 2, …"""
     newest_ms: int
     """Time of the newest decision so far: `found_ms` of findings, and what lateness is told by; 0: there was none."""
     late_ms: int = 600_000
-    """For how long of decisions' time something is waited for before it is judged without."""
+    """The time, by decisions, for which a rule waits for something before it judges without it."""
     is_last: bool = False
     """Nothing comes behind this micro-batch (`--once`): what waits still is judged as it is."""
     placed: DataFrame
@@ -86,11 +86,11 @@ class Rule:
     """One invariant."""
 
     number: int
-    """In the list of invariants; findings carry it."""
+    """The rule's number; findings carry it."""
     name: str
     """Its short name in capitals, such as COUNT-FENCE."""
     proves: str
-    """In one sentence, what holds when it has found nothing."""
+    """What holds if the rule has found nothing, in one sentence."""
     state: StructType
     """Columns of what it keeps between micro-batches; the first micro-batch is given an empty table."""
     is_of_one_life: bool = False

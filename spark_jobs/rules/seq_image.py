@@ -220,7 +220,7 @@ def _verdicts(admits: DataFrame, places: DataFrame, homes: DataFrame, newest: Da
 
 
 def _earlier() -> Column:
-    """Where an earlier home has what the same identity wrote; null: it did not."""
+    """The earlier home that has what the same identity wrote; null: there is none."""
     written = F.concat_ws(" to ", "h.base_offset", "h.last_offset")
     return F.concat("p.topic", F.lit("-"), "p.partition", F.lit(" offsets "), written)
 

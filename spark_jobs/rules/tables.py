@@ -26,10 +26,7 @@ def findings(rows: DataFrame, number: int, name: str, identity: Sequence[str], f
 
     Args:
         rows: With `kind`, `verdict`, `text`, `decisions`, and what else findings have.
-        number: Of the rule.
-        name: Of the rule.
         identity: Columns that tell one finding from others, besides its rule and kind.
-        facts: Of the micro-batch.
     """
     told = ", ".join(f"coalesce(cast({each} as string), '-')" for each in identity)
     finding_id = F.expr(f"sha2(concat_ws('/', '{number}', kind, {told}), 256)")

@@ -19,7 +19,7 @@ class Summary:
     """One table of the report."""
 
     name: str
-    """Of its folder."""
+    """The name of its folder."""
     state: StructType
     """Its columns; the first micro-batch is given an empty table."""
     fold: Callable[[Facts, DataFrame, DataFrame], DataFrame]

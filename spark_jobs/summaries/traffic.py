@@ -18,6 +18,8 @@ LEAST_BUCKETS: Final = 24
 MOST_TRAFFIC_ROWS: Final = 100_000
 """With more than some 400 streams there are fewer points in time for each."""
 NARROWEST_MS: Final = 1_000
+MOST_PIECES: Final = 64
+"""Of one run, so that its length, which is the proxies' choice, does not count."""
 
 
 _TRAFFIC: Final = columns(
@@ -31,6 +33,7 @@ _PLACES: Final = ("topic", "stream", "move", "partition")
 def _traffic(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     """What was written and delivered per stream, home and bucket of time.
 
+    A run is spread evenly over its time: two runs that end a little more than a bucket apart leave no bucket empty.
     Bounded: buckets double their width when there are more than `MOST_BUCKETS`, or more than `MOST_TRAFFIC_ROWS` rows.
     Sums stay exact, as nothing is ever dropped.
     """
@@ -39,19 +42,19 @@ def _traffic(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
     times = F.coalesce("batches", F.lit(1)).cast("bigint")
     is_repeated = F.coalesce(F.get_json_object("evidence", "$.repeated") == "true", F.lit(False))
     once = at_kind(Kind.ADMIT, F.lit(1)).isNotNull() & ~is_repeated
-    new = told.select(
+    new = _pieces(told).select(
         *_PLACES,
-        F.col("at_ms").alias("bucket_ms"),
+        F.col("_from").alias("bucket_ms"),
         F.lit(NARROWEST_MS).cast("bigint").alias("width_ms"),
-        F.when(once, times).alias("admitted_batches"),
-        F.when(once, F.col("records")).alias("admitted_records"),
-        F.when(once, F.col("bytes")).alias("admitted_bytes"),
-        at_kind(Kind.ADMIT, F.when(is_repeated, times)).alias("repeated"),
-        at_kind(Kind.ADMIT, F.col("last_offset")).alias("admitted_to"),
-        at_kind(Kind.DELIVER, F.col("records")).alias("delivered_records"),
-        at_kind(Kind.DELIVER, F.col("bytes")).alias("delivered_bytes"),
-        at_kind(Kind.DELIVER, F.col("last_offset")).alias("delivered_to"),
-        at_kind(Kind.REFUSE, times).alias("refused"),
+        F.when(once, _part(times)).alias("admitted_batches"),
+        F.when(once, _part(F.col("records"))).alias("admitted_records"),
+        F.when(once, _part(F.col("bytes"))).alias("admitted_bytes"),
+        at_kind(Kind.ADMIT, F.when(is_repeated, _part(times))).alias("repeated"),
+        at_kind(Kind.ADMIT, _reached()).alias("admitted_to"),
+        at_kind(Kind.DELIVER, _part(F.col("records"))).alias("delivered_records"),
+        at_kind(Kind.DELIVER, _part(F.col("bytes"))).alias("delivered_bytes"),
+        at_kind(Kind.DELIVER, _reached()).alias("delivered_to"),
+        at_kind(Kind.REFUSE, _part(times)).alias("refused"),
     )
     both = stacked(state, new)
     sums = [each for each in _TRAFFIC.names[6:] if not each.endswith("_to")]
@@ -64,6 +67,41 @@ def _traffic(facts: Facts, findings: DataFrame, state: DataFrame) -> DataFrame:
         .agg(*(F.sum(each).alias(each) for each in sums), *(F.max(each).alias(each) for each in reach))
         .select(*_TRAFFIC.names)
     )
+
+
+def _pieces(told: DataFrame) -> DataFrame:
+    """Cuts each run where a second ends, or several where it is long.
+
+    Adds when each piece begins (`_from`), and which share of the run is over before it and with it.
+    """
+    began = F.least("at_ms", F.coalesce("began_ms", "at_ms"))
+    length = F.col("at_ms") - F.col("_began")
+    piece = F.ceil(F.greatest(length, F.lit(1)) / (NARROWEST_MS * MOST_PIECES)) * NARROWEST_MS
+    first = F.floor(F.col("_began") / F.col("_piece"))
+    last = F.greatest(first, F.floor((F.col("at_ms") - 1) / F.col("_piece")))
+    start = F.greatest(F.col("_began"), F.col("_number") * F.col("_piece"))
+    before = F.when(length > 0, (F.col("_from") - F.col("_began")) / length).otherwise(0.0)
+    end = (F.col("_number") + 1) * F.col("_piece")
+    after = F.when(end < F.col("at_ms"), (end - F.col("_began")) / length).otherwise(1.0)
+    return (
+        told.withColumn("_began", began)
+        .withColumn("_piece", piece)
+        .withColumn("_number", F.explode(F.sequence(first, last)))
+        .withColumn("_from", start)
+        .withColumns({"_before": before, "_after": after})
+    )
+
+
+def _part(count: Column) -> Column:
+    """Returns how much of a run's count falls into a piece; that of all its pieces is the whole count."""
+    return F.floor(count * F.col("_after")) - F.floor(count * F.col("_before"))
+
+
+def _reached() -> Column:
+    """Returns the offset that a run had reached at the end of a piece, null before its first."""
+    first = F.coalesce("first_offset", "last_offset")
+    count = F.floor((F.col("last_offset") - first + 1) * F.col("_after"))
+    return F.when(count > 0, first + count - 1)
 
 
 def _width() -> Column:

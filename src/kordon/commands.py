@@ -13,7 +13,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name is None or error.name.startswith("kordon"):
         raise
-    sys.exit(f"kordon: {error.name} is not installed, which its commands need: pip install 'kordon[proxy]'")
+    sys.exit(f"kordon: {error.name} is not installed: pip install '.[proxy]' in a clone of Kordon")
 
 main.add_command(audit)
 

@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
 from kordon.codecs.producers import ProducerRow, ProducerRows
-from kordon.codecs.records import BATCH_HEADER, HEADER_BYTES, LOG_OVERHEAD
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.ends import Ends, LeaderAt, Snapshot
+from kordon.proxy.kafka.ends import Ends, Snapshot
+from kordon.proxy.kafka.leaders import NO_NODE, Leader, TopicLeaders
 from kordon.proxy.topics.managed_topics import face_of
-from kordon.testing.simulation.kafka import Batch, Partition
+from kordon.testing.simulation.kafka import REMEMBERED_SECONDS, Partition, batch_bytes
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.proxies import Proxy
 
 FACE_ID: Final = UUID(int=2)
-REMEMBERED_SECONDS: Final = 30.0
-"""For how long a producer that is silent is known (producer.id.expiration.ms)."""
 GROUP: Final = "group"
 """The one that commits to brokers."""
 _ELECTION_SECONDS: Final = 0.05
@@ -56,7 +54,7 @@ class Admin:
         del expected
         return {}
 
-    async def leaders_of(self, topics: Iterable[str]) -> dict[str, dict[int, LeaderAt]]:
+    async def leaders_of(self, topics: Iterable[str]) -> dict[str, TopicLeaders]:
         """No log gets shorter: nobody need be asked."""
         del topics
         return {}
@@ -78,24 +76,23 @@ class Admin:
 
         await self._proxy.asked(there)
 
-    async def wait_for_leaders(self, topic: str, *, partitions: int) -> dict[int, LeaderAt]:
+    async def wait_for_leaders(self, topic: str, *, partitions: int) -> dict[int, Leader]:
         """Waits until all partitions have leaders."""
         del partitions
         while True:
             found = await self.leaders(topic)
-            led = {q: leader for q, leader in found.items() if leader is not None}
-            if len(led) == len(found):
-                return led
+            if all(leader.is_elected for leader in found.values()):
+                return found
             await asyncio.sleep(_ELECTION_SECONDS)
 
-    async def leaders(self, topic: str) -> dict[int, LeaderAt | None]:
+    async def leaders(self, topic: str) -> dict[int, Leader]:
         """Tells who leads; all partitions are led by one broker."""
         if topic != self._cluster.topic:
             return {}
 
-        def there() -> dict[int, LeaderAt | None]:
+        def there() -> dict[int, Leader]:
             logs = {q: self._cluster.partition(q) for q in range(self._cluster.physical)}
-            return {q: LeaderAt(1, log.leader_epoch) if log.has_leader else None for q, log in logs.items()}
+            return {q: Leader(1 if log.has_leader else NO_NODE, log.leader_epoch) for q, log in logs.items()}
 
         return await self._proxy.asked(there)
 
@@ -139,7 +136,7 @@ class Admin:
         def read(logs: Mapping[int, Partition], ends: Mapping[int, int]) -> dict[int, memoryview]:
             if any(log.start > positions[q] for q, log in logs.items()):
                 raise UpstreamUnavailable("OFFSET_OUT_OF_RANGE")
-            return {q: _headers(log, positions[q], ends[q]) for q, log in logs.items()}
+            return {q: _bytes(log, positions[q], ends[q]) for q, log in logs.items()}
 
         before, found, after = await self._looked(positions, read)
         nobody = ProducerRows.of(())
@@ -231,22 +228,6 @@ def _rows(log: Partition) -> ProducerRows:
     )
 
 
-def _headers(log: Partition, start: int, end: int) -> memoryview:
-    """Returns the batches of [start, end) without their records, which nobody opens."""
-    return memoryview(b"".join(_header(base, batch) for base, batch in log.between(start, end)))
-
-
-def _header(base_offset: int, batch: Batch) -> bytes:
-    count = len(batch.records)
-    fields = {
-        "base_offset": base_offset,
-        "batch_length": HEADER_BYTES - LOG_OVERHEAD,
-        "crc": 0,
-        "attributes": 0,
-        "last_offset_delta": count - 1,
-        "producer_id": batch.producer_id,
-        "producer_epoch": batch.epoch,
-        "base_sequence": batch.base_sequence,
-        "records_count": count,
-    }
-    return bytes(BATCH_HEADER.build(2, fields))
+def _bytes(log: Partition, start: int, end: int) -> memoryview:
+    """Returns the batches of [start, end)."""
+    return memoryview(b"".join(batch_bytes(batch, base) for base, batch in log.between(start, end)))

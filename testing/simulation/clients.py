@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.ordering.line import NO_PRODUCER
 from kordon.proxy.ordering.streams import Stream
-from kordon.testing.simulation.kafka import Record
+from kordon.proxy.ordering.write_sequencer import NO_PRODUCER
+from kordon.testing.simulation.kafka import REMEMBERED_SECONDS, Record
 from kordon.testing.simulation.world import Pipe
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ class Producer:
         known = [proxy.partition_count for proxy in cluster.proxies if proxy.knows_layouts]
         self.sees = next((count for count in known if count is not None), cluster.partition_count)
         """Partitions, as of its metadata; nobody begins without."""
+        self._told = self.sees
         self.acknowledged: dict[int, list[Record]] = defaultdict(list)
         """By the partition that it saw."""
         self._patience = self.world.random.choice([(4.0, 10.0), (20.0, 30.0), (20.0, 30.0)])
@@ -102,8 +103,24 @@ class Producer:
         proxy = self.cluster.some_proxy()
         is_answered = proxy.is_running and self.world.now >= proxy.cut_until  # by a broker, through it
         if is_answered and proxy.knows_layouts:  # or else it lets no request pass yet
-            self.sees = proxy.partition_count or self.sees  # it waits, and asks again, while it gets no answer
+            self._told = proxy.partition_count or self._told  # it waits, and asks again, while it gets no answer
+        self._come_over()
         return not self.cluster.over
+
+    def _come_over(self) -> bool:
+        """Goes by the partitions that it was told of last; returns whether it may send.
+
+        Where a takeover delivers at once, the order of acknowledgements is all that is promised (TAKEOVER-SHARES): it
+        waits for all that it has sent.
+        """
+        if self._told != self.sees and (self.is_quiet or not self.cluster.delivers):
+            self.sees = self._told
+        return self._told == self.sees
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it waits for no acknowledgement."""
+        raise NotImplementedError
 
     def _make(self, key: int, producer_id: int) -> Produce:
         """Makes a batch of a few records of one key."""
@@ -149,6 +166,7 @@ class IdempotentProducer(Producer):
     """Up to five batches in flight per partition; all that are not acknowledged are sent again, in order.
 
     Where a topic is taken over it fails when a batch is not delivered in time, and another one begins in its place.
+    So it does anywhere when nothing of it was acknowledged for so long that it may have been forgotten, and it was.
     """
 
     def __init__(self, cluster: Cluster, client_id: int) -> None:
@@ -156,22 +174,32 @@ class IdempotentProducer(Producer):
         """By partition, from the first batch on that is not acknowledged."""
         self._attempt: dict[int, int] = defaultdict(int)
         self._failed = False
+        self._began = cluster.world.now
+        self._wrote: dict[int, float] = {}
+        """By partition, when something was last acknowledged."""
+        self._may_be_forgotten: dict[int, bool] = {}
+        """By partition, whether that was long ago when its identity was first not known there."""
         super().__init__(cluster, client_id)
 
     @property
     def is_done(self) -> bool:
         """Whether all is acknowledged."""
-        return self._failed or not any(self._window.values())
+        return self._failed or self.is_quiet
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether all is acknowledged."""
+        return not any(self._window.values())
 
     def turn(self) -> bool:
         """Sends a batch, unless too many are unsure."""
-        key = self.world.between(0, KEYS - 1)
+        may_send, key = self._come_over(), self.world.between(0, KEYS - 1)
         window = self._window[key % self.sees]
         if self.cluster.is_taken_over and self._is_overdue():
-            self._failed = True
-            self.cluster.replace(self)
+            self._fail()
+        if self._failed:
             return False
-        if len(window) < self._most_in_flight(key % self.sees) and self.cluster.is_troubled:
+        if may_send and len(window) < self._most_in_flight(key % self.sees) and self.cluster.is_troubled:
             batch = self._make(key, self.client_id)
             window.append(batch)
             self._request(batch, self._attempt[batch.v])
@@ -185,11 +213,25 @@ class IdempotentProducer(Producer):
             if not batch.acknowledged:
                 batch.acknowledged = True
                 self.acknowledged[batch.v] += batch.records
+            self._wrote[batch.v] = self.world.now
+            self._may_be_forgotten.pop(batch.v, None)
             window = self._window[batch.v]
             while window and window[0].acknowledged:
                 window.pop(0)
+        elif code == Code.UNKNOWN_PRODUCER_ID and self._is_rightly_forgotten(batch.v):
+            self._fail()
         elif not batch.acknowledged:
             self._again(batch.v)
+
+    def _fail(self) -> None:
+        """Gives up; another one begins."""
+        self._failed = True
+        self.cluster.replace(self)
+
+    def _is_rightly_forgotten(self, v: int) -> bool:
+        """Says so of whom brokers have forgotten by then; nobody else is ever to be (SEQ-IMAGE)."""
+        silent = self.world.now - self._wrote.get(v, self._began)
+        return self._may_be_forgotten.setdefault(v, silent > REMEMBERED_SECONDS)
 
     def _most_in_flight(self, v: int) -> int:
         """Brokers let an identity begin at any sequence, so on an ordinary topic its first batch goes alone here.
@@ -232,11 +274,17 @@ class PlainProducer(Producer):
         """Whether it gets through to every partition."""
         return all(self._fine.get(v) for v in range(self.sees))
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has heard of all that it has sent."""
+        return not any(self._in_flight.values())
+
     def turn(self) -> bool:
         """Sends a batch, and when nothing goes wrong any more only where the last one failed."""
-        key = self.world.between(0, KEYS - 1)
+        may_send, key = self._come_over(), self.world.between(0, KEYS - 1)
         v = key % self.sees
-        if self._in_flight[v] < (_MOST_IN_FLIGHT if self.cluster.is_troubled else not self._fine.get(v)):
+        most = _MOST_IN_FLIGHT if self.cluster.is_troubled else not self._fine.get(v)
+        if may_send and self._in_flight[v] < most:
             self._in_flight[v] += 1
             self._request(self._make(key, NO_PRODUCER))
         return not self.cluster.over

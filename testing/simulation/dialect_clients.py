@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kordon.client.homes import NO_STAMP, Homes, NextSend, Stamp
 from kordon.client.layouts import Layouts, TopicLayout
+from kordon.codecs.bodies import MetadataResponseTopic
 from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import physical_stream, shown_partition
@@ -179,15 +180,16 @@ class DialectProducer(Producer):
         self.world.after(self.world.random.uniform(*_AGAIN_SECONDS), what)
 
 
-def _row(topic: str, layout: Layout | None) -> dict[str, Any]:
+def _row(topic: str, layout: Layout | None) -> MetadataResponseTopic:
     """Returns the topic's row of a MetadataResponse."""
-    row = {"error_code": 0, "name": topic, "undeleted_partition_count": NO_COUNT}
     if layout is None or layout.count_in_force == NO_COUNT:
-        return row
-    return row | {
-        "initial_partition_count": layout.n,
-        "undeleted_partition_count": layout.u,
-        "virtual_partition_count": layout.v_count,
-        "layout_epoch": layout.epoch,
-        "enable_ordered_delivery": True,
-    }
+        return MetadataResponseTopic(error_code=0, name=topic, undeleted_partition_count=NO_COUNT)
+    return MetadataResponseTopic(
+        error_code=0,
+        name=topic,
+        initial_partition_count=layout.n,
+        undeleted_partition_count=layout.u,
+        virtual_partition_count=layout.v_count,
+        layout_epoch=layout.epoch,
+        enable_ordered_delivery=True,
+    )

@@ -1,19 +1,24 @@
 """What a proxy of the simulation does for a dialect group: gated reads, and positions by way of `__kordon.groups`.
 
-The gate and what reports amount to are the product's own; the log of reports, and the ways to it, are modelled.
+Who is held or refused, and what reports amount to, is judged by the product; the log of reports, and the ways to it,
+are modelled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
-from kordon.proxy.ordering.gate import Evidence
+from kordon.codecs.bodies import FetchRequest, FetchRequestTopic
+from kordon.proxy.decisions.runs import Client
+from kordon.proxy.ordering.lookups import EARLIEST
 from kordon.proxy.ordering.positions import MemberReport, Positions, ToldPosition
-from kordon.proxy.ordering.reading import Hidden, Resident, reading_place
+from kordon.proxy.ordering.reading import ReadingPlace, Resident, end_told, past_loss, place_in
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.reads.gated_fetching import RequestGate
+from kordon.proxy.reads.gating import Gates
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.simulation.kafka import Record
-from kordon.testing.simulation.reading import View
 
 if TYPE_CHECKING:
     from kordon.testing.simulation.groups import DialectGroup
@@ -61,9 +66,18 @@ class Gating:
         self._proxy = proxy
         self._group = group
         self._positions = Positions()
+        self._gates = Gates(self, self._log_starts)
+        self._client = Client(0)
         self._read = 0
         """Up to where it has read the log of reports."""
         group.each(_FOLLOW_SECONDS, self._follow)
+
+    def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
+        """Returns where a group stands, as evidence for one of its members."""
+        return self._positions.of_member(group_id, generation_id, topic, member_id)
+
+    async def changed(self, group_id: str) -> None:
+        """Returns at once: members ask again instead."""
 
     def fetch(self, member: str, q: int, position: int, count: int, generation: int) -> Fetched | None:
         """Answers a read of a physical partition; None: nothing now, ask again.
@@ -75,23 +89,21 @@ class Gating:
             count: The undeleted_partition_count that it believes in.
             generation: Of the group, as the member knows it.
         """
-        topic = self._proxy.topic
+        proxy, topic, stream = self._proxy, self._proxy.topic, physical_stream(q)
         if topic is None:
             return None
-        layout = topic.layout
-        if count != layout.count_in_force:
+        row = FetchRequestTopic(topic=topic.name, undeleted_partition_count=count)
+        request = FetchRequest(group_id=GROUP, generation_id=generation, member_id=member, topics=[row])
+        gate = RequestGate(cast("Any", proxy.reading), self._gates, request, self._client).of(topic, stream)
+        if gate.refusal(topic.layout):
             return Fetched([], position, is_old=True)
-        view = self._proxy.cluster.views.of(layout)
-        place = reading_place(layout.chain(physical_stream(q)), position, 0)
+        place = place_in(topic.layout, stream, position)
         if place is None:
             return None
-        stay, proxy = place.stay, self._proxy
-        is_read_out = place.is_home and stay.end is not None and position >= stay.end
-        if is_read_out or view.gate.asks(q, position, self._evidence(member, generation, view)):
+        if place.is_read_out or gate.judge(place.stay, position):
+            gate.release()
             return Fetched([], position)
-        shown = proxy.reading.end_of_open(topic, q) if stay.end is None else proxy.cluster.partition(q).end
-        end = shown if stay.end is None else stay.end
-        return self._portion(view, q, position, max(end, position), max(shown, position))
+        return self._portion(topic, place, proxy.reading.shown_until(topic, place.stay))
 
     def report(
         self, member: str, report: MemberReport, answer: Callable[[dict[str, list[ToldPosition]] | None], None]
@@ -146,21 +158,25 @@ class Gating:
             self._positions.apply(GROUP, member, report)
         self._read = max(self._read, end)
 
-    def _evidence(self, member: str, generation: int, view: View) -> Evidence:
-        cluster = self._proxy.cluster
-        starts = {q: cluster.partition(q).start for q in view.tenancies}
-        said = self._positions.said(GROUP, member)
-        if said is None or said.generation_id != generation:
-            return Evidence({}, starts)  # the others may be of another life of the group, too
-        return Evidence(self._positions.of(GROUP, generation, cluster.topic), starts)
+    async def _log_starts(self, topic: str, partitions: Iterable[int], timestamp: int) -> dict[int, int]:
+        assert (topic, timestamp) == (self._proxy.cluster.topic, EARLIEST)
+        return {q: self._proxy.cluster.partition(q).start for q in partitions}
 
-    def _portion(self, view: View, q: int, start: int, end: int, high_watermark: int) -> Fetched:
+    def _portion(self, topic: ManagedTopic, place: ReadingPlace, end: int) -> Fetched:
+        """Returns the next few batches up to an offset."""
+        cluster, stay, at = self._proxy.cluster, place.stay, place.position
         records: list[tuple[int, Record]] = []
-        left = self._group.random.randint(*_BATCHES_READ)
-        for base, batch, owner in view.owned(q, self._proxy.cluster.partition(q).between(start, end)):
-            if isinstance(owner, Resident) or owner is Hidden.DIALECT:
+        left, end = self._group.random.randint(*_BATCHES_READ), max(end, at)
+        stream, log = physical_stream(stay.partition), cluster.partition(stay.partition)
+        for base, batch, owner in cluster.views.of(topic.layout).owned(stream, log.between(at, end)):
+            if isinstance(owner, Resident):
                 records += enumerate(batch.records, base)
                 left -= 1
                 if not left:
-                    return Fetched(records, base + len(batch.records), high_watermark)
-        return Fetched(records, end, high_watermark)
+                    end = base + len(batch.records)
+                    break
+        end = past_loss(stay, end)
+        home = topic.layout.chain(stream).stays[-1]
+        limit = self._proxy.reading.limits.of(topic, home.partition)
+        read_to = end if place.is_home else None
+        return Fetched(records, end, end_told(home, log.end, limit, position=read_to, after=end))

@@ -6,17 +6,24 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from struct import Struct
 from typing import Final, NamedTuple
 
 from kordon.codecs.error_codes import Code
+from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD
+from kordon.codecs.schema import Buffer
 from kordon.proxy.kafka import batches
 from kordon.proxy.kafka.batches import NewRecord
-from kordon.proxy.ordering.line import NO_PRODUCER
 from kordon.proxy.ordering.records import Unreadable, Value, load
+from kordon.proxy.ordering.write_sequencer import NO_PRODUCER
 from kordon.testing.simulation.world import World
 
+NODES: Final = (1, 2)
+"""The brokers."""
 CONTROLLERS_ID: Final = 7
 """The producer id of controllers' transactions."""
+REMEMBERED_SECONDS: Final = 30.0
+"""For how long a producer that is silent is known (producer.id.expiration.ms)."""
 _REMEMBERED: Final = 5
 """Batches per producer and partition that a broker knows again."""
 
@@ -39,6 +46,10 @@ class Record(NamedTuple):
     number: int
 
 
+_HEADER: Final = Struct(">qiibIhiqqqhii")
+_RECORD: Final = Struct(">iii")
+
+
 class Batch(NamedTuple):
     """Records of one producer, one of them per sequence."""
 
@@ -52,6 +63,19 @@ class Batch(NamedTuple):
     def last_sequence(self) -> int:
         """Of its last record."""
         return self.base_sequence + len(self.records) - 1
+
+
+def batch_bytes(batch: Batch, base_offset: int = 0) -> bytes:
+    """Writes a batch as it goes over the wire; its records have a format of their own, which nobody opens."""
+    records = b"".join(_RECORD.pack(*record) for record in batch.records)
+    length, count = HEADER_BYTES - LOG_OVERHEAD + len(records), len(batch.records)
+    who = batch.producer_id, batch.epoch, batch.base_sequence
+    return _HEADER.pack(base_offset, length, -1, CURRENT_MAGIC, 0, 0, count - 1, -1, -1, *who, count) + records
+
+
+def read_records(data: Buffer) -> tuple[Record, ...]:
+    """Reads the records of a batch."""
+    return tuple(map(Record._make, _RECORD.iter_unpack(memoryview(data)[HEADER_BYTES:])))
 
 
 @dataclass
@@ -71,6 +95,8 @@ class Partition:
         self.start = 0
         self.end = 0
         self.has_leader = True
+        self.node_id = NODES[0]
+        """Who leads, or has led last."""
         self.leader_epoch = 0
         self._bases: list[int] = []
         self._writers: dict[int, _Writer] = {}

@@ -37,6 +37,10 @@ class Layouts:
         """There is one from the beginning."""
         return True
 
+    async def faces(self) -> list[str]:
+        """None has been lost."""
+        return []
+
     async def ready(self) -> None:
         """Is always ready to append."""
 

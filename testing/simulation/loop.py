@@ -9,12 +9,12 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import Context
+from contextvars import Context, copy_context
 from math import inf
 from random import Random
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import Any, Never, TypeVar, TypeVarTuple, Unpack
 from unittest.mock import patch
 
 from kordon.testing.simulation.world import World
@@ -23,22 +23,39 @@ _Answer = TypeVar("_Answer")
 _Told = TypeVarTuple("_Told")
 
 
+class _Handle(asyncio.Handle):
+    """A callback; made in fewer calls than asyncio makes one, as a cluster has tens of thousands of them."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Callable[..., object], args: Sequence[Any], loop: Loop, context: Context) -> None:
+        self._callback, self._args, self._loop, self._context = callback, args, loop, context
+        self._cancelled = False
+
+    def _run(self) -> None:
+        self._context.run(self._callback, *self._args)
+
+
 class Loop(asyncio.BaseEventLoop):
     """Runs the tasks of one process: not while it is stopped, and never again when it is dead.
 
     Args:
-        world: Whose time it is.
-        name: Of the process.
+        world: Tells the time.
+        name: The name of the process.
         runs_from: Returns from when on the process runs; infinite: it is dead.
     """
 
     def __init__(self, world: World, name: str, runs_from: Callable[[], float]) -> None:
         super().__init__()
         self.name = name
+        self.dial: Callable[[Callable[[], Any], str, int], Awaitable[tuple[asyncio.Transport, Any]]] = _nobody_there
+        """Makes a connection: of what makes its protocol, host and port."""
         self._world = world
         self._runs_from = runs_from
         self._handles: deque[asyncio.Handle] = deque()
-        """What is ready to run."""
+        """Callbacks that are ready to run."""
+        self._slept_through: list[asyncio.TimerHandle] = []
+        """Timers that were due while the process was stopped."""
         self._is_woken = False
 
     def time(self) -> float:
@@ -49,8 +66,10 @@ class Loop(asyncio.BaseEventLoop):
         self, callback: Callable[[Unpack[_Told]], object], *args: *_Told, context: Context | None = None
     ) -> asyncio.Handle:
         """Runs a callback behind all that is ready."""
-        handle = asyncio.Handle(callback, args, self, context)
-        self._add(handle)
+        handle = _Handle(callback, args, self, copy_context() if context is None else context)
+        self._handles.append(handle)
+        if not self._is_woken:
+            self._wake()
         return handle
 
     def call_at(
@@ -62,8 +81,12 @@ class Loop(asyncio.BaseEventLoop):
     ) -> asyncio.TimerHandle:
         """Runs a callback at a time."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self._world.at(when, lambda: None if handle.cancelled() else self._add(handle))
+        self._world.at(when, lambda: None if handle.cancelled() else self._due(handle))
         return handle
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        """Connects to whoever is there."""
+        return await self.dial(protocol_factory, host, port)
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Finds it cancelled when its time has come."""
@@ -93,8 +116,15 @@ class Loop(asyncio.BaseEventLoop):
         self.run(self._run_all)
         self.close()
 
-    def _add(self, handle: asyncio.Handle) -> None:
-        self._handles.append(handle)
+    def _due(self, handle: asyncio.TimerHandle) -> None:
+        if self._runs_from() <= self._world.now:
+            self._handles.append(handle)
+            self._wake()
+        else:  # what comes over connections meanwhile is seen first, as by any loop that polls, and then its timers
+            self._slept_through.append(handle)
+            self._wake()
+
+    def _wake(self) -> None:
         if not self._is_woken:
             self._is_woken = True
             self._world.at(self._world.now, self._turn)
@@ -102,16 +132,23 @@ class Loop(asyncio.BaseEventLoop):
     def _turn(self) -> None:
         runs_from = self._runs_from()
         if runs_from <= self._world.now:
+            self._handles.extend(self._slept_through)
+            self._slept_through.clear()
             self.run(self._run_all)
             self._is_woken = False
         elif runs_from < inf:
             self._world.at(runs_from, self._turn)
 
     def _run_all(self) -> None:
-        while self._handles:
-            handle = self._handles.popleft()
-            if not handle.cancelled():
+        handles = self._handles
+        while handles:
+            handle = handles.popleft()
+            if not handle._cancelled:
                 handle._run()
+
+
+async def _nobody_there(_: object, host: str, port: int) -> Never:
+    raise ConnectionRefusedError(f"nobody is at {host}:{port}")
 
 
 def running() -> str:

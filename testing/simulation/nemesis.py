@@ -48,7 +48,7 @@ class Nemesis:
     """Strikes one proxy after the other.
 
     Args:
-        cluster: Whose.
+        cluster: The cluster in which it strikes.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -73,12 +73,12 @@ class Nemesis:
             world.after(_KEPT_SECONDS, self._hit_in_time if self._strikes % 2 == 0 else self._hit)
         return world.now < self._cluster.trouble_seconds
 
-    def keeps(self, proxy: Proxy, partition: int, write: Callable[[], None]) -> bool:
-        """Takes a write to a physical partition, if it is the victim's."""
+    def keeps(self, proxy: Proxy, partitions: Callable[[], Iterable[int]], write: Callable[[], None]) -> bool:
+        """Takes a request that writes to physical partitions, if it is the victim's."""
         if proxy is not self._victim:
             return False
         self._kept.append(write)
-        self._kept_of.add(partition)
+        self._kept_of.update(partitions())
         return True
 
     def on_cut(self) -> None:

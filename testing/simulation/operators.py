@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.records import TopicRecord, WishRecord, dump
@@ -44,4 +44,5 @@ class Operator:
             return None if is_so else Resize(cluster.topic, cluster.wanted)
         if not cluster.is_wished:
             return None
-        return Manage(cluster.topic, cluster.v_count, transition_ms=round(TRANSITION_SECONDS * 1000))
+        kind: Literal["manage", "manage delivering"] = "manage delivering" if cluster.delivers else "manage"
+        return Manage(cluster.topic, cluster.v_count, transition_ms=round(TRANSITION_SECONDS * 1000), kind=kind)

@@ -1,4 +1,4 @@
-"""A proxy of the simulation: the product's keeper and controller in virtual time, and what serves clients by them."""
+"""A proxy of the simulation: the product's layout member and controller in virtual time, and what serves clients."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from unittest.mock import patch
 
-from kordon.proxy.controller.janitor import Tools
-from kordon.proxy.controller.leading import Leading
+from kordon.proxy.controller.controller_role import ControllerRole
+from kordon.proxy.controller.leading_worker import LeadingWorker
+from kordon.proxy.controller.takeovers import Takeovers
+from kordon.proxy.controller.topic_janitor import JanitorTools
+from kordon.proxy.decisions.journal import NO_JOURNAL
 from kordon.proxy.kafka.group import About
 from kordon.proxy.member import membership
-from kordon.proxy.member.keeper import Keeper
+from kordon.proxy.member.layout_member import LayoutMember
 from kordon.proxy.member.membership import Membership
+from kordon.proxy.member.served import ServedParts
 from kordon.proxy.ordering import takeover
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
@@ -61,9 +65,9 @@ class Proxy:
         self.writing = Writing(self)
         self.reading = Reading(self)
         self._serving = Serving(self)
-        self._keeper = self.loop.run(self._new_keeper)
+        self._layout_member = self.loop.run(self._new_layout_member)
 
-    def _new_keeper(self) -> Keeper:
+    def _new_layout_member(self) -> LayoutMember:
         with patch.object(membership, "GroupCoordinator", Coordinator):
             belongs = Membership(
                 cast("Any", self),
@@ -72,29 +76,38 @@ class Proxy:
                 session_ms=round(Group.SESSION * 1000),
                 lease_seconds=LEASE_SECONDS,
             )
-        keeper = Keeper(
+        return LayoutMember(
             topics=self.topics,
             layouts=cast("Any", self.layouts),
             membership=belongs,
-            admin=cast("Any", Admin(self)),
-            writers=self._serving,
-            readers=self._serving,
-            make_writer=lambda: cast("Any", Writer(self)),
+            served=ServedParts(self.writing.dispatcher, self._serving, lambda: self._serving),
+            make_role=self._make_role,
             admit=_admit,
-            tools=Tools(cast("Any", None), cast("Any", None), 0, cast("Any", None)),
+            journal=NO_JOURNAL,
         )
-        keeper.passed = self._serving
-        return keeper
+
+    def _make_role(self, worker: LeadingWorker) -> ControllerRole:
+        admin = cast("Any", Admin(self))
+        nothing = cast("Any", None)
+        return ControllerRole(
+            worker,
+            admin=admin,
+            writer=cast("Any", Writer(self)),
+            admit=_admit,
+            takeovers=Takeovers(admin, self._serving.nothing_between),
+            tools=JanitorTools(nothing, nothing, nothing, nothing, 0),
+            journal=NO_JOURNAL,
+        )
 
     @property
     def member(self) -> Member:
         """Its part in the group."""
-        return self._keeper.member
+        return self._layout_member.state.member
 
     @property
-    def leading(self) -> Leading | None:
+    def leading(self) -> ControllerRole | None:
         """The controller's role, while it is this proxy's."""
-        return self._keeper.leading
+        return self._layout_member.leadership.role
 
     @property
     def topic(self) -> ManagedTopic | None:
@@ -131,12 +144,11 @@ class Proxy:
     def start(self) -> None:
         """Follows the layouts, joins the group, and begins to write."""
         self.world.say(f"{self.name} starts")
-        self.loop.run(self._keeper.start)
+        self.loop.run(self._layout_member.start)
         self.loop.start(self._know())
-        self.world.each(0.2, self._tick)
 
     async def _know(self) -> None:
-        await self._keeper.know()
+        await self._layout_member.know()
         self.knows_layouts = True
 
     def kill(self) -> None:
@@ -152,7 +164,7 @@ class Proxy:
 
     async def _leave(self) -> None:
         await self._serving.settle()
-        await self._keeper.leave()
+        await self._layout_member.leave()
         self.alive = False
 
     def pause(self, seconds: float) -> None:
@@ -192,11 +204,6 @@ class Proxy:
         self.ask(there, lambda told: None if answer.done() else answer.set_result(told))
         found: _Answer = await answer
         return found
-
-    def _tick(self) -> bool:
-        if self.is_running:
-            self.loop.run(self.writing.tick)
-        return self.alive
 
     # --- clients
 

@@ -1,7 +1,6 @@
 """Each rule that concerns safety, and where the product keeps it: so that a simulation can go without it.
 
-What is replaced is the product's own code, not a copy of it in the simulation. NO-FALSE-END alone is kept by the shell
-of its readers, of which the simulation has a model.
+What is replaced is the product's own code, not a copy of it in the simulation.
 """
 
 from __future__ import annotations
@@ -15,30 +14,32 @@ from unittest.mock import patch
 from kordon.client.moves import KeyMoves
 from kordon.client.owned import Owned
 from kordon.codecs.produce import Outcome
-from kordon.proxy.controller import managing, takeovers
-from kordon.proxy.controller.leading import Leading
+from kordon.proxy.controller import managing, takeover_steps, takeovers
+from kordon.proxy.controller.controller_role import ControllerRole
 from kordon.proxy.kafka.ends import Snapshot
-from kordon.proxy.ordering import controller, images, line, reading, takeover
+from kordon.proxy.ordering import images, known_topics, reading, takeover, write_sequencer
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.identity import untag
 from kordon.proxy.ordering.images import Image, ImageParts, sequence_at_home
-from kordon.proxy.ordering.layout import Epoch, Layout, Placement
-from kordon.proxy.ordering.line import Line, Write
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.lent_identity import LentIdentity
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.next_images import NextImages
+from kordon.proxy.ordering.placements import Epoch, Placement, Placements
 from kordon.proxy.ordering.positions import Positions
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.segments import Segment
 from kordon.proxy.ordering.streams import Stream, is_physical
 from kordon.proxy.ordering.under_way import Fate, KeptAnswers
+from kordon.proxy.ordering.write_sequencer import Write
 from kordon.proxy.ordering.writers import Verdict, WhyUnfit, Writers
+from kordon.proxy.reads.worker_reads import ReadLimits
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.proxy.writes import write_outcomes
-from kordon.testing.simulation import gating
-from kordon.testing.simulation.reading import Reading
+from kordon.proxy.writes.stream_queue import StreamQueue
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ class _Place:
 
 
 def _no_image(layout: Layout, change: Change, *_: object) -> dict[int, ImageParts]:
-    return {v: ImageParts() for v in layout.movers(change.fence.following)} if change.fence is not None else {}
+    movers = layout.change_to(change.fence.following).movers if change.fence is not None else ()
+    return {v: ImageParts() for v in movers}
 
 
 def _as_it_was_ahead(ahead: NextImages, written: object, cut_ms: int) -> dict[Stream, ImageParts]:
@@ -88,9 +90,9 @@ def _any_count(write: Write, home: Stay, count: int | None) -> bool:
     return write.undeleted_partition_count is not None and home.end is not None
 
 
-def _told_as_it_is(line: Any, *_: object) -> bool:
-    line._own.in_flight -= 1
-    return True
+def _told_as_it_is(identity: Any, *_: object) -> bool:
+    identity.in_flight -= 1
+    return False
 
 
 def _any_lease(member: Any, now: float) -> bool:
@@ -126,8 +128,10 @@ def _home_at_once(chain: Chain, offset: int) -> Stay | None:
     return home if home is None or offset < home.virtual_start else _STAY_OF(chain, offset)
 
 
-def _hashed_all_along(layout: Layout, epoch: Epoch, partition: int) -> tuple[range, ...]:
-    return _RESIDENTS(layout, replace(epoch, placement=Placement.LINEAR) if _is_of_before(epoch) else epoch, partition)
+def _hashed_all_along(placements: Placements, epoch: Epoch, partition: int) -> tuple[range, ...]:
+    return _RESIDENTS(
+        placements, replace(epoch, placement=Placement.LINEAR) if _is_of_before(epoch) else epoch, partition
+    )
 
 
 def _is_of_before(epoch: Epoch) -> bool:
@@ -157,7 +161,8 @@ def _nothing_to_flush(owned: Any) -> bool:
 def _over_its_end(chain: Chain, offset: int, floor: int) -> reading.ReadingPlace | None:
     """Finds a place in a physical partition that is read on behind the end of its segment."""
     place = _PLACE_OF(chain, offset, floor)
-    return None if place is None else replace(place, stay=replace(place.stay, end=chain.stays[-1].end))
+    is_virtual = any(stay.delta for stay in chain.stays)
+    return place if place is None or is_virtual else replace(place, stay=replace(place.stay, end=chain.stays[-1].end))
 
 
 def _needs_of_its_parents(gate: Any, predecessors: Sequence[Segment]) -> Mapping[int, int]:
@@ -172,9 +177,18 @@ def _of_any_generation(positions: Any, group_id: str, generation_id: int, topic:
     return {q: max(each.get(q, -1) for each in told) for q in {q for each in told for q in each}}
 
 
+async def _settled(_: object) -> bool:
+    return True
+
+
 async def _read_before_fenced(leading: Any, read_to_end: Callable[[], Awaitable[object]]) -> None:
     await read_to_end()
     await leading._writer.open()
+
+
+def _cut_at_once(layout: Layout, takeover_: Any, now_ms: int) -> Any:
+    step = _NEXT_STEP(layout, takeover_, now_ms)
+    return takeover.TakeoverStep.CUT if step is takeover.TakeoverStep.WAIT else step
 
 
 def _constant(value: object) -> Callable[..., Any]:
@@ -184,25 +198,27 @@ def _constant(value: object) -> Callable[..., Any]:
     return answer
 
 
+_NEXT_STEP: Final = takeover.next_step
 _JUDGE: Final = Writers.judge
-_IMAGES_AFTER: Final = vars(controller)["_images_after"]
+_IMAGES_AFTER: Final = vars(known_topics)["_images_after"]
 _STAY_OF: Final = Chain.stay_of
-_RESIDENTS: Final[Callable[[Layout, Epoch, int], tuple[range, ...]]] = vars(Layout)["_residents"]
+_RESIDENTS: Final = Placements.residents
 _OWNER: Final = reading.Tenancy.owner
 _BEYOND: Final = reading.position_beyond
 _PLACE_OF: Final = reading.reading_place
 _AT_CUT: Final = NextImages.at_cut
 
 PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
-    "SEQ-IMAGE": _Place(controller, "_images_after", _no_image),
+    "SEQ-IMAGE": _Place(known_topics, "_images_after", _no_image),
     "SEQ-IMAGE: until brokers forget": _Place(images, "is_forgotten", _constant(True)),
     "OPENER-ALONE": _Place(Writers, "judge", _no_gate),
-    "LENT-IDENTITY": _Place(Line, "_own_answered", _told_as_it_is),
+    "LENT-IDENTITY": _Place(LentIdentity, "answered", _told_as_it_is),
+    "NO-OVERTAKING": _Place(StreamQueue, "may_go_by", _constant(True)),
     "STRAY-HIDDEN": _Place(reading.Tenancy, "owner", _nothing_is_stray),
     "HOLE-PASSED": _Place(reading, "position_beyond", _no_hole),
-    "NO-FALSE-END": _Place(Reading, "settle_layouts", _constant(True)),
+    "NO-FALSE-END": _Place(ReadLimits, "settle_layouts", _settled),
     "LIVE-LEASE": _Place(Member, "may_serve", _any_lease),
-    "ONE-CONTROLLER": _Place(Leading, "_take_over", _read_before_fenced),
+    "ONE-CONTROLLER": _Place(ControllerRole, "_take_over", _read_before_fenced),
     "MISSING-WAITED": _Place(Presence, "alone_from", property(_constant(0.0))),
     "READ-BEFORE-SERVE": _Place(Member, "on_joined", _nothing_is_old),
     "SHORT-FENCE": _Place(Controller, "_cancel", _constant([])),
@@ -212,14 +228,14 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
     "STILL-CUT: what is written ahead counts with its layout": _Place(ImageParts, "in_force", _whatever_its_layout),
     "LATE-ANSWER": _Place(write_outcomes, "_written", _success),
     "LATE-ANSWER: kept for the lease": _Place(KeptAnswers, "take", _constant(Fate.TELL)),
-    "PAST-STAYS": _Place(Layout, "_residents", _hashed_all_along),
+    "PAST-STAYS": _Place(Placements, "residents", _hashed_all_along),
     "TAKEOVER-WAITS: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
-    "TAKEOVER-WAITS: wait for groups": _Place(takeovers, "has_passed", _constant(True)),
+    "TAKEOVER-WAITS: wait for groups": _Place(takeovers, "left_to_read", _constant(0)),
     "TAKEOVER-WAITS: wait for the old view": _Place(managing, "first_placement", _constant(Placement.LINEAR)),
     "FENCE-BARRIER": _Place(ManagedTopic, "is_sealed", _constant(False)),
     "PARENT-FIRST": _Place(Gate, "asks", _asks_of_the_proposal),
     "PARENT-FIRST: through empty segments": _Place(Gate, "_needs_of", _needs_of_its_parents),
-    "PARENT-FIRST: an answer ends with its segment": _Place(gating, "reading_place", _over_its_end),
+    "PARENT-FIRST: an answer ends with its segment": _Place(reading, "reading_place", _over_its_end),
     "PARENT-FIRST: positions of one generation": (
         _Place(Positions, "of", _of_any_generation),
         _Place(KeyMoves, "admits", _constant(True)),  # the SDK knows better, and asks for nothing too early
@@ -232,10 +248,17 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
 
 OF_WRITERS: Final[Mapping[str, _Place]] = {
     "COUNT-FENCE: the image before the count": _Place(Writers, "judge", _count_before_image),
-    "COUNT-FENCE: images of physical partitions": _Place(controller, "_images_after", _no_physical_image),
-    "COUNT-FENCE: the count": _Place(line, "_is_outdated", _any_count),
+    "COUNT-FENCE: images of physical partitions": _Place(known_topics, "_images_after", _no_physical_image),
+    "COUNT-FENCE: the count": _Place(write_sequencer, "_is_outdated", _any_count),
 }
 """The same, of rules that only clients of the dialect need which write."""
+
+OF_DELIVERING: Final[Mapping[str, _Place]] = {
+    "TAKEOVER-SHARES": _Place(reading, "_shared", _constant(())),
+    "TAKEOVER-SHARES: the cut waits for the old view": _Place(takeover_steps, "next_step", _cut_at_once),
+    "TAKEOVER-SHARES: wait for groups behind the cut": _Place(takeovers, "left_to_read", _constant(0)),
+}
+"""The same, of takeovers in which no record waits."""
 
 
 @contextmanager
@@ -243,12 +266,12 @@ def without(rule: str) -> Iterator[None]:
     """Takes a rule out for a while.
 
     Args:
-        rule: One of `PLACES` or `OF_WRITERS`; empty: none.
+        rule: One of `PLACES`, `OF_WRITERS` or `OF_DELIVERING`; empty: none.
     """
     if not rule:
         yield
         return
-    kept = PLACES.get(rule) or OF_WRITERS[rule]
+    kept = ({**PLACES, **OF_WRITERS, **OF_DELIVERING})[rule]
     with ExitStack() as stack:
         for place in kept if isinstance(kept, tuple) else (kept,):
             stack.enter_context(patch.object(place.owner, place.name, place.instead))

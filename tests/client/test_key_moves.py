@@ -1,4 +1,4 @@
-"""The keeper of keys' moves, event by event: what may be read, what is told, and when the application is called."""
+"""How keys move, event by event: what may be read, what is told, and when the application is called."""
 
 from uuid import UUID
 
@@ -101,7 +101,7 @@ def test_a_partition_is_not_read_before_it_is_known_where_it_stands() -> None:
 
 
 def test_partitions_of_other_topics_are_read_as_ever() -> None:
-    """A topic that is not managed, or that has enable.ordered.delivery off, is none of the keeper's business."""
+    """A topic that is not managed, or that has enable.ordered.delivery off, does not concern it."""
     moves = KeyMoves(3.0)
     other = TopicPartition("other", 0)
     assert moves.handle(Assigned(0, (other,), {})) == []
@@ -124,7 +124,7 @@ def test_a_child_is_held_until_its_parent_has_been_read_by_whoever_owns_it() -> 
 
 
 def test_a_parent_is_read_over_its_cut_without_a_call_to_load() -> None:
-    """No key comes to it; it is not read across the cut before the keeper has looked."""
+    """No key comes to it; it is not read across the cut before the driver has looked."""
     moves = member(P0, at=90)
     assert moves.admits(P0, 99)
     assert not moves.admits(P0, 100)
@@ -241,7 +241,7 @@ def test_who_withdraws_stands_where_the_segment_before_ends_though_strays_lie_be
     layout = Layout.created("t", UUID(int=1), 2, 8)
     for partitions, end in ((8, 0), (2, 50), (8, 60)):
         following = layout.next_epoch(partitions)
-        cut = layout.sealed_by(following) | layout.opened_by(following)
+        cut = layout.change_to(following).touched
         layout = layout.changed(following, {q: 100 * layout.epoch + 100 if q < 2 else end for q in cut})
     owned = Owned(TopicPartition("t", 4), is_needed=True, heard={0: 1000, 2: -1, 6: 50})
     owned.stand(Progress(70, 70, -1))

@@ -33,7 +33,7 @@ from kordon.client.moves_events import (
     Ticked,
     TopicGate,
 )
-from kordon.client.owned import Owned
+from kordon.client.owned import Owned, Withdrawn
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.hashing import linear
 from kordon.proxy.ordering.layout import Layout
@@ -109,17 +109,17 @@ class World:
         """The topic grows or shrinks."""
         u = self.random.randint(N, 7)
         following = self.layout.next_epoch(u)
-        for q in self.layout.opened_by(following):
+        for q in self.layout.change_to(following).opened:
             self.logs.setdefault(q, [])
-        cuts = {q: len(self.logs[q]) for q in self.layout.sealed_by(following) | self.layout.opened_by(following)}
+        cuts = {q: len(self.logs[q]) for q in self.layout.change_to(following).touched}
         self.layout = self.layout.changed(following, cuts)
 
     def do(self, member: Member, event: Event) -> None:
-        """Tells a member's keeper something."""
+        """Tells a member's driver something."""
         self.perform(member, member.moves.handle(event))
 
     def perform(self, member: Member, commands: list[Command]) -> None:
-        """Begins what a keeper asks for."""
+        """Begins what a driver asks for."""
         for command in commands:
             match command:
                 case CallMaybeRevoked() | CallAssigned():
@@ -134,7 +134,7 @@ class World:
                     pass
 
     def stood(self, member: Member) -> None:
-        """Tells a member's keeper where it stands."""
+        """Tells a member's driver where it stands."""
         places = {
             TopicPartition(TOPIC, q): Progress(at, member.handled[q], len(self.logs[q])) for q, at in member.at.items()
         }
@@ -166,7 +166,7 @@ class World:
                 member.counts[key] = max(self.store.get(key, 0), member.counts.get(key, 0))
 
     def end_report(self, member: Member, *, arrives: bool, answered: bool) -> None:
-        """A report arrives, or not; its answer likewise. Before what comes of it the keeper sees where all stands."""
+        """A report arrives, or not; its answer likewise. Before what comes of it the driver sees where all stands."""
         report, member.report = member.report, None
         assert report is not None
         if arrives:
@@ -225,7 +225,7 @@ class World:
         assert member.loaded.get(q, -1) >= flushed, f"{member.name} has not loaded key {key} that was of {before}"
 
     def go_back(self, member: Member) -> None:
-        """An application seeks; the keeper has seen where the member stood before."""
+        """An application seeks; the driver has seen where the member stood before."""
         if member.at:
             self.stood(member)
             q = self.random.choice(sorted(member.at))
@@ -381,7 +381,7 @@ def _takes_a_failed_flush_for_a_flush(patch: pytest.MonkeyPatch) -> None:
 
 
 def _reads_on_though_others_have_gone_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Owned, "_not_withdrawn", lambda *_: ())
+    patch.setattr(Withdrawn, "missing", lambda *_: ())
 
 
 def _withdraws_without_a_flush(patch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,13 @@
 """The assignor `kordon-ordered`: who gets which partitions, and what members tell one another."""
 
 from collections.abc import Mapping
-from typing import Any
 from uuid import UUID
 
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from kordon.client.assignor import USER_DATA_VERSION, OrderedAssignor, told_epochs, user_data
 from kordon.client.layouts import Layouts
+from kordon.codecs.bodies import MetadataResponseTopic
 
 
 class Partitions:
@@ -23,9 +23,17 @@ class Partitions:
 
 def layouts(u: int, epoch: int = 2, topic: str = "orders") -> Layouts:
     known = Layouts()
-    counts = {"initial_partition_count": 3, "undeleted_partition_count": u, "virtual_partition_count": 12}
-    common: dict[str, Any] = {"error_code": 0, "enable_ordered_delivery": True, "topic_id": UUID(int=1)}
-    known.update([{"name": topic, "layout_epoch": epoch, **counts, **common}])
+    row = MetadataResponseTopic(
+        error_code=0,
+        name=topic,
+        topic_id=UUID(int=1),
+        initial_partition_count=3,
+        undeleted_partition_count=u,
+        virtual_partition_count=12,
+        layout_epoch=epoch,
+        enable_ordered_delivery=True,
+    )
+    known.update([row])
     return known
 
 

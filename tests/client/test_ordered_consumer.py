@@ -170,8 +170,8 @@ class Member:
         coordinator: Any = self.consumer._coordinator
         for task in (coordinator._coordination_task, coordinator._heartbeat_task, coordinator._commit_refresh_task):
             task.cancel()
-        assert self.consumer._keeper is not None
-        await self.consumer._keeper.close()
+        assert self.consumer._driver is not None
+        await self.consumer._driver.close()
         assert self.consumer._fetcher is not None
         await self.consumer._fetcher.close()
         await self.consumer._client.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiokafka.structs import TopicPartition
 
-from kordon.client import OrderedConsumer, OrderedProducer, PartitionKeyRebalanceListener, keeper
+from kordon.client import OrderedConsumer, OrderedProducer, PartitionKeyRebalanceListener, key_move_driver
 from kordon.client.long_waits import LongWaits
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
@@ -48,7 +48,7 @@ async def test_who_waits_is_told_and_operators_see_for_whom(
     async with OrderedProducer(bootstrap_servers=proxy.bootstrap) as producer:
         await asyncio.gather(*[await producer.send(topic, b"value", key=b"%d" % each) for each in range(60)])
         await asyncio.to_thread(resize(admin, topic, 6).result, 60)
-    monkeypatch.setattr(keeper, "LongWaits", lambda: LongWaits(0.5))
+    monkeypatch.setattr(key_move_driver, "LongWaits", lambda: LongWaits(0.5))
     options: dict[str, Any] = {"bootstrap_servers": proxy.bootstrap, "group_id": topic, "auto_offset_reset": "earliest"}
     with caplog.at_level(logging.WARNING, "kordon.client"):
         async with (

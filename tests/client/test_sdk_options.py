@@ -6,11 +6,11 @@ import warnings
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import InvalidTopicError, KafkaConnectionError
 
 from kordon.client import OrderedConsumer, OrderedProducer, PartitionKeyRebalanceListener
-from kordon.client.options import ConsumerOptions
+from kordon.client.options import ConsumerOptions, ProducerOptions
 from kordon.testing.ports import free_ports
 
 
@@ -82,7 +82,10 @@ async def test_who_cannot_start_leaves_nothing_open(kind: type[OrderedProducer |
     assert [str(each.message) for each in said if each.category is ResourceWarning] == []
 
 
-def test_all_options_of_aiokafkas_consumer_are_typed() -> None:
+@pytest.mark.parametrize(
+    ("kind", "options"), [(AIOKafkaConsumer, ConsumerOptions), (AIOKafkaProducer, ProducerOptions)]
+)
+def test_all_options_of_aiokafka_are_typed(kind: type[Any], options: type[Any]) -> None:
     """A type checker finds a name that is mistyped; what aiokafka adds or drops is found here."""
-    named = inspect.signature(AIOKafkaConsumer.__init__).parameters.keys() - {"self", "topics", "loop", "api_version"}
-    assert named == ConsumerOptions.__annotations__.keys()
+    named = inspect.signature(kind.__init__).parameters.keys() - {"self", "topics", "loop", "api_version"}
+    assert named == options.__annotations__.keys()

@@ -13,7 +13,7 @@ from aiokafka.structs import TopicPartition
 from kordon.client.calls import Calls
 from kordon.client.dialect_client import DialectClient
 from kordon.client.fetching import OrderedFetcher
-from kordon.client.keeper import KeyMoveDriver
+from kordon.client.key_move_driver import KeyMoveDriver
 from kordon.client.moves_events import Assigned, TopicGate
 from kordon.proxy.ordering.gate import Gate
 from kordon.proxy.ordering.layout import Layout
@@ -31,7 +31,7 @@ class Consumer:
         assignment = subscription.subscription.assignment
         self.state = assignment.state_value(TP)
         self.state.seek(0)
-        self.keeper = KeyMoveDriver(
+        self.driver = KeyMoveDriver(
             client,
             subscription,
             calls=Calls(1.0),
@@ -39,16 +39,16 @@ class Consumer:
             resume=lambda: None,
             withhold=lambda _: None,
         )
-        self.fetcher = OrderedFetcher(client, subscription, keeper=self.keeper, known_to_group=None)
+        self.fetcher = OrderedFetcher(client, subscription, driver=self.driver, known_to_group=None)
         gates = {TP.topic: TopicGate(Gate.of(Layout.created(TP.topic, UUID(int=1), 1, 4)))}
-        keeper: Any = self.keeper
-        keeper._assignment = assignment
-        keeper._do(Assigned(0.0, [TP], gates))
-        self.keeper.goes_elsewhere()
+        driver: Any = self.driver
+        driver._assignment = assignment
+        driver._do(Assigned(0.0, [TP], gates))
+        self.driver.goes_elsewhere()
 
     async def close(self) -> None:
         await self.fetcher.close()
-        await self.keeper.close()
+        await self.driver.close()
 
 
 @pytest.fixture
@@ -76,12 +76,12 @@ async def test_what_was_delivered_is_to_be_flushed_though_the_application_goes_b
     """FLUSH-BEFORE-LOAD: nobody has looked at where the member stood in between."""
     consumer.state.consumed_to(7)
     goes_back(consumer)
-    consumer.keeper.goes_elsewhere()
-    assert consumer.keeper.unflushed == {TP}
+    consumer.driver.goes_elsewhere()
+    assert consumer.driver.moves.unflushed == {TP}
 
 
 async def test_who_got_nothing_owes_nothing(consumer: Consumer) -> None:
     """Going to where one stands is no reason to call the application."""
     seek(consumer)
-    consumer.keeper.goes_elsewhere()
-    assert consumer.keeper.unflushed == set()
+    consumer.driver.goes_elsewhere()
+    assert consumer.driver.moves.unflushed == set()

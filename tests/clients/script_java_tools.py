@@ -124,6 +124,7 @@ class JavaTools:
         topic = self.name("made")
         create = ("--create", "--topic", topic, "--partitions", "2")
         self.step("create", "kafka-topics", *create, "--config", "retention.ms=-1")
+        wait_until(topic, lambda: self.tool("kafka-get-offsets", *self.at, "--topic", topic)["exit"] == 0)
         self.step("create again", "kafka-topics", *create)
         self.step("create if not there", "kafka-topics", *create, "--if-not-exists")
         self.step("invalid config", "kafka-topics", "--create", "--topic", self.name("x"), "--config", "no.such=1")

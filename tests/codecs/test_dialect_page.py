@@ -12,6 +12,7 @@ from kordon.codecs.dialect import INVALID_PARTITION_METADATA, ORDERED, VERSION, 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.primitives import Primitive
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
 from kordon.proxy.ordering.records import TopicRecord
 
@@ -52,7 +53,7 @@ def told_by_page(rows: list[list[str]]) -> list[Told]:
     ]
 
 
-def told_by_table(fields: tuple[Field, ...], message: Message, path: str = "") -> Iterator[Told]:
+def told_by_table(fields: tuple[Field, ...], message: Message[Row], path: str = "") -> Iterator[Told]:
     """All fields of a message; those inside of others behind these."""
     for row in fields:
         inner = row.type.of if isinstance(row.type, Array) else row.type

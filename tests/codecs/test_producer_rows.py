@@ -39,7 +39,9 @@ def test_walk_equals_the_table(random: Random) -> None:
     for place, described in found.items():
         row = told[place]
         assert (described.error_code, described.error_message) == (row.error_code, row.error_message)
-        expected = [ProducerRow(*(each[name] for name in ProducerRow._fields)) for each in row.active_producers]
+        expected = [
+            ProducerRow(*(getattr(each, name) for name in ProducerRow._fields)) for each in row.active_producers
+        ]
         assert list(described.producers) == expected
         assert list(described.producers.ids()) == [each.producer_id for each in expected]
 

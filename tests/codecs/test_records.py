@@ -90,7 +90,7 @@ def test_batches_are_walked_by_their_headers() -> None:
     assert [header.records_count for header in headers] == [1, 3, 1]
     assert [header.is_transactional for header in headers] == [False, False, True]
     assert {(header.producer_id, header.producer_epoch, header.base_sequence) for header in headers} == {(9, 2, 5)}
-    assert not any(header.is_control or header.compression or header.is_log_append_time for header in headers)
+    assert not any(header.is_control or header.compression for header in headers)
 
 
 def test_last_batch_may_be_cut_off() -> None:

@@ -21,6 +21,7 @@ from kio.static.constants import EntityType
 
 from kordon.codecs.dialect import is_private
 from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
 from kordon.testing.jars import NEWEST, kafka_clients_jar, need
 from kordon.testing.values import Values
@@ -52,16 +53,16 @@ ReadSchemas = Callable[[str], dict[tuple[int | str, str], dict[str, Any]]]
 JAVA = Path(__file__).parent / "java" / "Messages.java"
 
 
-def short_name(message: Message) -> str:
+def short_name(message: Message[Row]) -> str:
     return message.name.removesuffix("Request").removesuffix("Response")
 
 
-def kio_class(message: Message, version: int) -> Any:
+def kio_class(message: Message[Row], version: int) -> Any:
     kind: Any = EntityType.request if message.name.endswith("Request") else EntityType.response
     return getattr(load_payload_module(message.api_key, version, kind), message.name)
 
 
-def kio_versions(message: Message) -> list[int]:
+def kio_versions(message: Message[Row]) -> list[int]:
     known = []
     for version in message.versions:
         with contextlib.suppress(UnknownEntity, UnknownAPIKey):
@@ -102,7 +103,7 @@ def assert_same(ours: Any, theirs: Any, path: str) -> None:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
-def test_kio_reads_and_writes_the_same_bytes(message: Message) -> None:
+def test_kio_reads_and_writes_the_same_bytes(message: Message[Row]) -> None:
     """What we build, kio reads to the same values by the same names, and writes to the same bytes; so do we."""
     versions = kio_versions(message)
     assert versions or short_name(message) in NEWER_THAN_KIO
@@ -153,7 +154,7 @@ def kafka_python_classes() -> dict[str, Any]:
     return found
 
 
-def kafka_python_versions(message: Message, cls: Any) -> range:
+def kafka_python_versions(message: Message[Row], cls: Any) -> range:
     return range(message.versions[0], min(message.versions[-1], cls.max_version) + 1)
 
 
@@ -164,7 +165,9 @@ def subclasses(cls: Any) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
-def test_kafka_python_reads_and_writes_the_same_bytes(message: Message, kafka_python_classes: dict[str, Any]) -> None:
+def test_kafka_python_reads_and_writes_the_same_bytes(
+    message: Message[Row], kafka_python_classes: dict[str, Any]
+) -> None:
     """It has all the old versions too, back to 0, that Kafka 4 and kio have dropped."""
     cls = kafka_python_classes.get(message.name)
     if cls is None:
@@ -181,7 +184,7 @@ def test_kafka_python_reads_and_writes_the_same_bytes(message: Message, kafka_py
             assert bytes(theirs.encode(version=version)) == data, f"{message.name} v{version}"
 
 
-def kafka_versions(message: Message, kafka_schemas: ReadSchemas) -> list[int]:
+def kafka_versions(message: Message[Row], kafka_schemas: ReadSchemas) -> list[int]:
     schema = kafka_schemas(NEWEST)[message.api_key, "request" if message.name.endswith("Request") else "response"]
     return [version for version in versions_of(schema["validVersions"]) if version in message.versions]
 
@@ -209,7 +212,7 @@ EXTENDED = [(request(18), 3), (request(18), 4), (response(3), 9), (request(0), 9
 
 @pytest.mark.parametrize(("message", "version"), EXTENDED, ids=lambda value: getattr(value, "name", f"v{value}"))
 def test_kafka_python_skips_the_fields_of_the_dialect(
-    message: Message, version: int, kafka_python_classes: dict[str, Any]
+    message: Message[Row], version: int, kafka_python_classes: dict[str, Any]
 ) -> None:
     """Who does not know them reads all else as if they were not there (KIP-482); kio reads no unknown tags at all."""
     cls = kafka_python_classes[message.name]

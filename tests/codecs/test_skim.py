@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim, program
 from kordon.testing.values import Values
@@ -38,7 +39,7 @@ def walk(skim: Skim, data: bytes, cuts: list[int]) -> int:
     raise Unfinished
 
 
-def position(message: Message, version: int, after: str, value: dict[str, Any]) -> int:
+def position(message: Message[Row], version: int, after: str, value: dict[str, Any]) -> int:
     """Where the field ends, by construct's measure."""
     return len(message.build(version, value)) - len(message.suffix(version, after).build(value))
 
@@ -46,7 +47,7 @@ def position(message: Message, version: int, after: str, value: dict[str, Any]) 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_skim_ends_where_construct_does(message: Message, data: st.DataObject) -> None:
+def test_skim_ends_where_construct_does(message: Message[Row], data: st.DataObject) -> None:
     """Any message, version and field, for any cuts between chunks."""
     version = data.draw(st.sampled_from(message.versions))
     after = data.draw(st.sampled_from(message.fields)).name
@@ -71,7 +72,7 @@ def test_skim_ends_where_construct_does_one_byte_at_a_time(key: int) -> None:
             assert walk(Skim(message, version, after), built, []) == expected
 
 
-def outcome(message: Message, version: int, data: bytes, cuts: list[int]) -> tuple[str, int]:
+def outcome(message: Message[Row], version: int, data: bytes, cuts: list[int]) -> tuple[str, int]:
     """Where a skim over all fields ends, where it fails, or that it would go on."""
     skim = Skim(message, version, message.fields[-1].name)
     try:
@@ -130,7 +131,7 @@ def test_skim_is_not_done_before_the_last_byte() -> None:
         (response(0), 0, b"\0\0\0\1\xff\xfe", "ProduceResponse v0: responses.name: has the length -2"),
     ],
 )
-def test_impossible_length_is_refused(message: Message, version: int, data: bytes, said: str) -> None:
+def test_impossible_length_is_refused(message: Message[Row], version: int, data: bytes, said: str) -> None:
     """In one chunk and cut at every byte; the error names the field."""
     for cuts in ([], list(range(1, len(data)))):
         with pytest.raises(WireError, match=said):

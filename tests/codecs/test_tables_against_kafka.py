@@ -24,7 +24,7 @@ from kordon.proxy.core.verdicts import API_BY_KEY, APIS, Verdict
 from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS, kafka_clients_jar
 from kordon.testing.known import known
 
-TABLES: list[tuple[Message, tuple[int | str, str]]] = [
+TABLES: list[tuple[Message[Any], tuple[int | str, str]]] = [
     *((REQUESTS[key], (key, "request")) for key in REQUESTS if not is_private(key)),
     *((RESPONSES[key], (key, "response")) for key in RESPONSES if not is_private(key)),
     (REQUEST_HEADER, ("RequestHeader", "header")),
@@ -142,7 +142,7 @@ def actual_rows(fields: tuple[Field, ...], version: int, path: str = "") -> Iter
 
 
 def differences(
-    message: Message, schema: dict[str, Any], *, defaults: bool, renamed: Mapping[str, str] = MappingProxyType({})
+    message: Message[Any], schema: dict[str, Any], *, defaults: bool, renamed: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
     """Returns what a table and a schema do not agree on, in the versions that both have."""
     common = {struct["name"]: struct["fields"] for struct in schema.get("commonStructs", [])}
@@ -171,7 +171,9 @@ def differences(
 
 
 @pytest.mark.parametrize(("message", "key"), TABLES, ids=lambda value: getattr(value, "name", ""))
-def test_table_equals_the_schema_of_the_newest_kafka(message: Message, key: Key, kafka_schemas: ReadSchemas) -> None:
+def test_table_equals_the_schema_of_the_newest_kafka(
+    message: Message[Any], key: Key, kafka_schemas: ReadSchemas
+) -> None:
     """Name, type, versions, null, tags, flexibility, default and order of every field."""
     assert differences(message, kafka_schemas(NEWEST)[key], defaults=True) == []
 
@@ -179,7 +181,7 @@ def test_table_equals_the_schema_of_the_newest_kafka(message: Message, key: Key,
 @pytest.mark.parametrize("kafka", [DEFAULT, "3.9.2"])
 @pytest.mark.parametrize(("message", "key"), TABLES, ids=lambda value: getattr(value, "name", ""))
 def test_table_equals_the_schema_of_an_older_kafka(
-    message: Message, key: Key, kafka: str, kafka_schemas: ReadSchemas
+    message: Message[Any], key: Key, kafka: str, kafka_schemas: ReadSchemas
 ) -> None:
     """Also in the versions that Kafka 4.0 dropped. Some defaults have changed since, none of them on the wire."""
     schema = kafka_schemas(kafka).get(key)
@@ -188,7 +190,9 @@ def test_table_equals_the_schema_of_an_older_kafka(
 
 
 @pytest.mark.parametrize(("message", "key"), TABLES, ids=lambda value: getattr(value, "name", ""))
-def test_table_has_the_shape_of_the_schema_of_kafka_2_4(message: Message, key: Key, kafka_schemas: ReadSchemas) -> None:
+def test_table_has_the_shape_of_the_schema_of_kafka_2_4(
+    message: Message[Any], key: Key, kafka_schemas: ReadSchemas
+) -> None:
     """Several fields have been renamed since, and tagged ones added to versions that exist: the rest is equal."""
     schema = kafka_schemas("2.4.1").get(key)
     if schema is None or schema["name"] == "RequestHeader":

@@ -14,6 +14,7 @@ from kordon.codecs.errors import BuildError, WireError
 from kordon.codecs.headers import parse_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
 from kordon.codecs.records import BATCH_HEADER, batches, parse_control_batch
+from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
 from kordon.testing.values import Values
@@ -50,7 +51,7 @@ def mutated(random: Random, data: bytes) -> bytes:
     return bytes(changed)
 
 
-def readable(random: Random) -> Iterator[tuple[Message, int, bytes]]:
+def readable(random: Random) -> Iterator[tuple[Message[Row], int, bytes]]:
     """Yields messages without end, each version of each in turn."""
     while True:
         for message, version in PAIRS:
@@ -72,7 +73,7 @@ def read_mutated(count: int, seed: int) -> dict[str, int]:
     return outcomes
 
 
-def read(message: Message, version: int, data: bytes) -> str:
+def read(message: Message[Row], version: int, data: bytes) -> str:
     """Parses and skims; what construct can read, the skim must pass as well."""
     skim = Skim(message, version, after=message.fields[-1].name)
     try:
@@ -93,7 +94,7 @@ def read(message: Message, version: int, data: bytes) -> str:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
-def test_message_cut_at_every_byte_is_refused(message: Message) -> None:
+def test_message_cut_at_every_byte_is_refused(message: Message[Row]) -> None:
     """No part of a message is taken for a message; the error names message, version and place."""
     for version in message.versions:
         data = message.build(version, Values(Random(7), unknown_tags=True, longest=1).message(message, version))
@@ -159,7 +160,7 @@ BOMBS = {
 
 
 @pytest.mark.parametrize(("message", "version", "data"), BOMBS.values(), ids=BOMBS)
-def test_claimed_length_allocates_nothing(message: Message, version: int, data: bytes) -> None:
+def test_claimed_length_allocates_nothing(message: Message[Row], version: int, data: bytes) -> None:
     """Two gigabytes that are only claimed cost less than 100 KB: lengths are held against what is there."""
     message.at(version)
     tracemalloc.start()
@@ -185,7 +186,7 @@ DENSE = [
 
 
 @pytest.mark.parametrize(("message", "version", "value"), DENSE, ids=lambda value: getattr(value, "name", ""))
-def test_memory_is_a_small_multiple_of_the_input(message: Message, version: int, value: dict[str, Any]) -> None:
+def test_memory_is_a_small_multiple_of_the_input(message: Message[Row], version: int, value: dict[str, Any]) -> None:
     """Also where the input is all empty elements, the densest there can be."""
     data = message.build(version, value)
     tracemalloc.start()

@@ -1,47 +1,46 @@
 """Each kind of decision says all that is known when it is taken: a play of each, held against a table of columns."""
 
 from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
 import pytest
 
 from kordon.codecs import apis
+from kordon.codecs.bodies import MetadataResponse, MetadataResponseTopic
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome
-from kordon.proxy.config.config import Limits
-from kordon.proxy.controller.minutes import Minutes
+from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.core import verdicts
-from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.interception import Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.events import Given, ReadingMember
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.introductions import Introduction
 from kordon.proxy.handlers.position_decisions import decisions_of
 from kordon.proxy.handlers.told_clients import ToldClient
 from kordon.proxy.kafka.group import GroupMember
-from kordon.proxy.member.member_minutes import MemberMinutes
+from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import Producers
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.line import Binding, Line, Write
 from kordon.proxy.ordering.position_records import MemberKey
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.write_sequencer import Binding, WriteSequencer
 from kordon.proxy.own_topics.layouts_writer import Records
-from kordon.proxy.reads.read_decisions import Given, ReadDecisions, ReadingMember
-from kordon.proxy.relay.relays import Relays
+from kordon.proxy.reads.read_decisions import ReadDecisions
+from kordon.proxy.relay.connection_record import ConnectionRecord
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics, Why
-from kordon.proxy.writes.lane import Course
-from kordon.proxy.writes.tickets import Pending, Ticket
+from kordon.proxy.writes.client_writes import ClientWrite, PendingProduce
+from kordon.proxy.writes.stream_queue import StreamQueue
 from kordon.proxy.writes.write_decisions import WriteDecisions
 from kordon.testing.as_read import as_read
 from kordon.testing.decision_columns import FORMS, form_of, lacking
@@ -67,32 +66,32 @@ class Stage:
         self.topics = ManagedTopics()
         self.topics.add(self.topic)
 
-    def course(self) -> Course:
-        """The way of a stream's writes."""
-        return Course(self.topic, 0, Line(0))
+    def queue(self) -> StreamQueue:
+        """The writes of a stream."""
+        return StreamQueue(self.topic, 0, WriteSequencer(0), lambda _: None)
 
-    def write(self) -> Write:
+    def write(self) -> ClientWrite:
         """A batch of the client's that was sent."""
-        ticket = Ticket(Pending(self.client), 0, memoryview(b""), 1000)
-        write = Write(9, 0, 40, 2, 81, -1, 0.0, ticket)
+        pending = PendingProduce(self.client)
+        write = ClientWrite(9, 0, 40, 2, 81, -1, 0.0, pending=pending, place=0, batch=memoryview(b""), timeout_ms=1000)
         write.bound = Binding(0, 0, 9, 9, 0, 40, opens=False)
         return write
 
 
 async def writes(stage: Stage) -> None:
     """Written, there already, refused, held, let go, gone elsewhere."""
-    decisions, course, write = WriteDecisions(stage.journal), stage.course(), stage.write()
-    decisions.answered(course, write, Outcome(0, 0, 100), Outcome(0, 0, 100))
-    decisions.answered(course, write, Outcome(0, Code.DUPLICATE_SEQUENCE_NUMBER), Outcome(0, 0))
-    decisions.judged(course, write, WhyNotWritten.DUPLICATE, Outcome(0, 0))
-    decisions.judged(course, write, WhyNotWritten.FENCED, Outcome(0, Code.INVALID_PRODUCER_EPOCH))
-    decisions.given_up(course, write, Code.NOT_LEADER_OR_FOLLOWER, Why.LEADER)
+    decisions, queue, write = WriteDecisions(stage.journal), stage.queue(), stage.write()
+    decisions.answered(queue, write, Outcome(0, 0, 100), Outcome(0, 0, 100))
+    decisions.answered(queue, write, Outcome(0, Code.DUPLICATE_SEQUENCE_NUMBER), Outcome(0, 0))
+    decisions.judged(queue, write, WhyNotWritten.DUPLICATE, Outcome(0, 0))
+    decisions.judged(queue, write, WhyNotWritten.FENCED, Outcome(0, Code.INVALID_PRODUCER_EPOCH))
+    decisions.given_up(queue, write, Code.NOT_LEADER_OR_FOLLOWER, Why.LEADER)
     decisions.unfit(stage.client, stage.topic, "orders", 3, Code.INVALID_RECORD)
     stage.topic.raise_fence(Fence("f1", frozenset({0})))
     for why in Why:
-        decisions.held(course, why)
-    course.held_for = Why.FENCE
-    decisions.released(course, 0.1, given_up=False)
+        decisions.held(queue, why)
+    queue.held_for = Why.FENCE
+    decisions.released(queue, 0.1, given_up=False)
     decisions.redirected(stage.topic, 0, (0, 0), Stay(1, 1, 0, None, 0))
 
 
@@ -100,7 +99,7 @@ async def reads(stage: Stage) -> None:
     """Given, given again, refused, held at the gate, let through."""
     decisions, stay = ReadDecisions(stage.journal), Stay(0, 0, 0, None, 0)
     for asked in (0, 0):
-        decisions.gave(stage.client, stage.topic, 0, Given(stay, 0, asked, asked + 5, [], 0, []))
+        decisions.gave(stage.client, stage.topic, 0, Given(stay, 0, asked, asked + 5, 0, 0))
     decisions.refused(stage.client, stage.topic, 0, 99, Code.OFFSET_OUT_OF_RANGE)
     stream, place = physical_stream(0), {"stay": stay, "group": READERS}
     decisions.held(stage.client, stage.topic, stream, asks={1: 3}, **cast("Any", place))
@@ -109,8 +108,8 @@ async def reads(stage: Stage) -> None:
 
 async def told(stage: Stage) -> None:
     """What a client hears of a layout, of itself, and of a request that nobody knows."""
-    row = {"name": "orders", "error_code": 0, "partitions": []}
-    ToldClient(stage.client, stage.topics, stage.journal).looks_at(apis.METADATA)({"topics": [row]})
+    answer = MetadataResponse(topics=[MetadataResponseTopic(name="orders", error_code=0, partitions=[])])
+    ToldClient(stage.client, stage.topics, stage.journal).tell_layouts(apis.METADATA, answer)
     introduction = Introduction(stage.client, stage.journal)
     introduction.refused(9999, 1, "UNSUPPORTED_VERSION", ends=True)
     route, message = verdicts.route(apis.INIT_PRODUCER_ID, 4), response(apis.INIT_PRODUCER_ID)
@@ -130,20 +129,20 @@ async def positions(stage: Stage) -> None:
 
 async def changes(stage: Stage) -> None:
     """A controller's, and a member's part in them; some whose outcome nobody knows."""
-    minutes = Minutes(stage.journal, lambda: frozenset({"me"}))
+    notes = ControllerNotes(stage.journal, lambda: frozenset({"me"}))
     raised: Records = (("fence/orders", FENCE),)
     laid: Records = (("topic/orders", GROWN), ("fence/orders", None))
     before = {"orders": RECORD}
-    minutes.written((("topic/orders", RECORD),), {"topic/orders": 3}, {})
-    minutes.doubted(raised)
+    notes.written((("topic/orders", RECORD),), {"topic/orders": 3}, {})
+    notes.doubted(raised)
     for last in (laid, (("fence/orders", None),)):
-        minutes.written(raised, {"fence/orders": 10}, before)
-        minutes.on_ack("f1", "me", None)
-        minutes.enough("f1")
-        minutes.cut("f1", {0: Producers(100, {}, leader_epoch=5)})
-        minutes.doubted(last)
-        minutes.written(last, {key: 14 for key, _ in last}, before)
-    member = MemberMinutes(stage.journal)
+        notes.written(raised, {"fence/orders": 10}, before)
+        notes.on_ack("f1", "me", None)
+        notes.enough("f1")
+        notes.cut("f1", {0: Producers(100, {}, leader_epoch=5)})
+        notes.doubted(last)
+        notes.written(last, {key: 14 for key, _ in last}, before)
+    member = MemberNotes(stage.journal)
     member.joined(GENERATION, 5)
     member.alive(GENERATION, 6)
     member.held(FENCE, 0, 10)
@@ -156,14 +155,9 @@ async def changes(stage: Stage) -> None:
 
 async def ends(stage: Stage) -> None:
     """A connection that came to a limit."""
-    config: Any = SimpleNamespace(limits=Limits())
-    nowhere: Any = None
-    advertised = Advertised(host="proxy", base_port=1)
-    relays = Relays(config, Tally(), nowhere, advertised, journal=stage.journal)
-    relay: Any = SimpleNamespace(
-        peer=stage.client, client="127.0.0.1", listener=SimpleNamespace(role="bootstrap"), opened=0.0, waited=False
-    )
-    relays.note_closed(relay, CloseCause.FRAME_TOO_LARGE, "why")
+    record = ConnectionRecord(stage.journal, Tally(), "127.0.0.1", "bootstrap")
+    stage.journal.named(record.peer, "shop", "User:ann")
+    record.closed(CloseCause.FRAME_TOO_LARGE, "why")
 
 
 async def drops(stage: Stage) -> None:

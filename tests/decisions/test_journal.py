@@ -1,7 +1,8 @@
 """The journal: what becomes one record, what ends it, in which order records stand, what is told of what is missing."""
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -9,8 +10,12 @@ from hypothesis import strategies as st
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.events import Given, OwnError
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.decisions.runs import Client, last_sequence
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.write_sequencer import Binding, Write
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.decision_log import missing
 
 STREAM: dict[str, Any] = {
@@ -26,13 +31,36 @@ STREAM: dict[str, Any] = {
 WRITE: dict[str, Any] = STREAM | {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "base_offset": 100}
 NEXT: dict[str, Any] = WRITE | {"base_sequence": 10, "base_offset": 130}
 """What goes on with `WRITE`; other streams' batches lie between."""
-READ: dict[str, Any] = STREAM | {"asked": 20, "told": 30, "first_offset": 100, "last_offset": 139}
-FURTHER: dict[str, Any] = READ | {"asked": 30, "told": 35, "first_offset": 140, "last_offset": 150, "records": 5}
+READ: dict[str, Any] = STREAM | {"asked": 20, "told": 30, "first_offset": 100}
+FURTHER: dict[str, Any] = READ | {"asked": 30, "told": 35, "first_offset": 110, "records": 5}
 
 
 def but(fields: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """The same with other values."""
     return {**fields, **changes}
+
+
+def topic_of(fields: dict[str, Any]) -> ManagedTopic:
+    """A topic of some name under some layout."""
+    layout = SimpleNamespace(epoch=fields["layout_epoch"])
+    topic = SimpleNamespace(name=fields["topic"], layout=layout, layouts_offset=fields["layouts_offset"])
+    return cast("ManagedTopic", topic)
+
+
+def admit(journal: Journal, client: Client, fields: dict[str, Any]) -> None:
+    """Tells of a batch that was written."""
+    producer_id, epoch, sequence = (fields[name] for name in ("producer_id", "producer_epoch", "base_sequence"))
+    write = Write(producer_id, epoch, sequence, fields["records"], fields["size"], acks=-1, since=0.0)
+    write.bound = Binding(fields["partition"], fields["move"], producer_id, producer_id, epoch, sequence, opens=False)
+    journal.admitted(client, topic_of(fields), fields["stream"], write, fields["base_offset"])
+
+
+def deliver(journal: Journal, client: Client, fields: dict[str, Any], **evidence: Any) -> None:
+    """Tells of an answer; stream offsets stand `delta` above those of the physical partition."""
+    delta = fields["asked"] - fields["first_offset"]
+    stay = Stay(fields["partition"], fields["move"], 0, None, delta)
+    given = Given(stay, fields["layout_epoch"], *(fields[name] for name in ("asked", "told", "records", "size")))
+    journal.delivered(client, topic_of(fields), fields["stream"], given, evidence=evidence)
 
 
 class Clock:
@@ -78,11 +106,11 @@ def kept() -> Kept:
 def test_where_very_many_runs_are_under_way_they_last_longer(kept: Kept) -> None:
     """So many end at a time, the oldest first; the others go on growing, and none is lost."""
     for stream in range(10):
-        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
+        admit(kept.journal, kept.client, but(WRITE, {"stream": stream}))
     kept.clock.ms += 1000
     kept.journal.end_old_runs(4)
     assert [decision.stream for decision in kept.decisions()] == [0, 1, 2, 3]
-    kept.journal.admitted(kept.client, **but(NEXT, {"stream": 9}))
+    admit(kept.journal, kept.client, but(NEXT, {"stream": 9}))
     kept.journal.end_old_runs(4)
     kept.journal.end_old_runs(4)
     later = [(each.stream, each.batches) for each in kept.decisions()]
@@ -91,8 +119,8 @@ def test_where_very_many_runs_are_under_way_they_last_longer(kept: Kept) -> None
 
 def test_batches_that_follow_on_each_other_are_one_record(kept: Kept) -> None:
     """Sequences without a hole, offsets that rise, one place: one ADMIT with their sum, and who it was."""
-    kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **NEXT)
+    admit(kept.journal, kept.client, WRITE)
+    admit(kept.journal, kept.client, NEXT)
     assert not kept.backlog
     kept.clock.ms += 1000
     kept.journal.end_old_runs(100)
@@ -137,8 +165,8 @@ def test_batches_that_follow_on_each_other_are_one_record(kept: Kept) -> None:
 )
 def test_what_does_not_go_on_begins_another_record(kept: Kept, changed: dict[str, Any]) -> None:
     """A run never stands for what differs in anything that is checked."""
-    kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **but(NEXT, changed))
+    admit(kept.journal, kept.client, WRITE)
+    admit(kept.journal, kept.client, but(NEXT, changed))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.batches) == (0, 9, 1)
@@ -149,7 +177,7 @@ def test_what_does_not_go_on_begins_another_record(kept: Kept, changed: dict[str
 def test_runs_of_others_do_not_end_each_other(kept: Kept, other: dict[str, Any]) -> None:
     """Producers, streams and topics that take turns have a run each."""
     for step in (WRITE, WRITE | other, NEXT, NEXT | other):
-        kept.journal.admitted(kept.client, **step)
+        admit(kept.journal, kept.client, step)
     kept.journal.end_runs()
     assert [decision.batches for decision in kept.decisions()] == [2, 2]
 
@@ -158,7 +186,7 @@ def test_without_idempotence_rising_offsets_are_a_run(kept: Kept) -> None:
     """Such batches have no sequence; when offsets fall, the log is another one."""
     plain = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
     for offset in (100, 200, 300, 150):
-        kept.journal.admitted(kept.client, **but(WRITE, plain | {"base_offset": offset}))
+        admit(kept.journal, kept.client, but(WRITE, plain | {"base_offset": offset}))
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.first_sequence, first.last_sequence, first.last_offset, first.batches) == (-1, -1, 309, 3)
@@ -167,8 +195,8 @@ def test_without_idempotence_rising_offsets_are_a_run(kept: Kept) -> None:
 
 def test_sequences_begin_anew_in_a_record_of_their_own(kept: Kept) -> None:
     """Behind 2^31 - 1 comes 0; only a batch across that has a last sequence below its first."""
-    kept.journal.admitted(kept.client, **but(WRITE, {"base_sequence": 2**31 - 10}))
-    kept.journal.admitted(kept.client, **but(NEXT, {"base_sequence": 0}))
+    admit(kept.journal, kept.client, but(WRITE, {"base_sequence": 2**31 - 10}))
+    admit(kept.journal, kept.client, but(NEXT, {"base_sequence": 0}))
     kept.journal.end_runs()
     assert [(each.first_sequence, each.last_sequence) for each in kept.decisions()] == [(2**31 - 10, 2**31 - 1), (0, 9)]
     assert last_sequence(2**31 + 3) == 2
@@ -177,9 +205,9 @@ def test_sequences_begin_anew_in_a_record_of_their_own(kept: Kept) -> None:
 @pytest.mark.parametrize("kind", [Kind.ACKNOWLEDGE, Kind.ADOPT, Kind.FORGET])
 def test_what_was_admitted_stands_before_the_change_of_rules(kept: Kept, kind: Kind) -> None:
     """Runs of the topic end first; those of other topics go on."""
-    kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(kept.client, **but(WRITE, {"topic": "bills"}))
-    kept.journal.delivered(kept.client, **READ)
+    admit(kept.journal, kept.client, WRITE)
+    admit(kept.journal, kept.client, but(WRITE, {"topic": "bills"}))
+    deliver(kept.journal, kept.client, READ)
     kept.journal.note(Decision(kind=kind, topic="orders"))
     assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, kind]
     kept.journal.end_runs()
@@ -188,51 +216,49 @@ def test_what_was_admitted_stands_before_the_change_of_rules(kept: Kept, kind: K
 
 def test_answers_that_go_on_are_one_record(kept: Kept) -> None:
     """What a connection was given without a hole is one DELIVER."""
-    kept.journal.delivered(kept.client, **READ)
-    kept.journal.delivered(kept.client, **FURTHER)
+    deliver(kept.journal, kept.client, READ)
+    deliver(kept.journal, kept.client, FURTHER)
     kept.journal.end_runs()
     (found,) = kept.decisions()
-    assert (found.first_offset, found.last_offset, found.records, found.batches) == (100, 150, 15, 2)
-    kept.journal.delivered(
-        kept.client, **but(FURTHER, {"asked": 35, "told": 40, "first_offset": 151, "last_offset": 160})
-    )
+    assert (found.first_offset, found.last_offset, found.records, found.batches) == (100, 114, 15, 2)
+    deliver(kept.journal, kept.client, but(FURTHER, {"asked": 35, "told": 40, "first_offset": 115}))
     kept.journal.end_runs()
-    assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 151)]
+    assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 115)]
 
 
 @pytest.mark.parametrize(("asked", "reason"), [(22, "back"), (90, "forward")])
 def test_reader_that_goes_elsewhere_is_noted(kept: Kept, asked: int, reason: str) -> None:
     """Where it goes on and where it stood, in front of what it is given there; also long after its last record."""
-    kept.journal.delivered(kept.client, **READ)
+    deliver(kept.journal, kept.client, READ)
     kept.clock.ms += 60_000
     kept.journal.end_old_runs(100)
     elsewhere = {"asked": asked, "told": asked + 5, "first_offset": 400, "last_offset": 420}
-    kept.journal.delivered(kept.client, **but(READ, elsewhere))
+    deliver(kept.journal, kept.client, but(READ, elsewhere))
     kept.journal.end_runs()
-    _, rewind, deliver = kept.decisions()
+    _, rewind, after = kept.decisions()
     assert (rewind.kind, rewind.reason) == (Kind.REWIND, reason)
-    assert (rewind.first_offset, rewind.last_offset) == (400, 139)
+    assert (rewind.first_offset, rewind.last_offset) == (400, 109)
     assert (rewind.layout_epoch, rewind.layouts_offset) == (3, 40)
     assert rewind.evidence == {"asked": asked, "stood": 30, "stood_partition": 1, "stood_move": 0}
-    assert (deliver.kind, deliver.first_offset) == (Kind.DELIVER, 400)
+    assert (after.kind, after.first_offset) == (Kind.DELIVER, 400)
 
 
 def test_skip_of_the_proxys_own_is_no_rewind(kept: Kept) -> None:
     """The reader asked for what came next and was given something else: two records with a hole between them."""
-    kept.journal.delivered(kept.client, **READ)
-    kept.journal.delivered(kept.client, **but(FURTHER, {"first_offset": 145}))
+    deliver(kept.journal, kept.client, READ)
+    deliver(kept.journal, kept.client, but(FURTHER, {"first_offset": 145}))
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset, each.last_offset) for each in kept.decisions()] == [
-        (Kind.DELIVER, 100, 139),
-        (Kind.DELIVER, 145, 150),
+        (Kind.DELIVER, 100, 109),
+        (Kind.DELIVER, 145, 149),
     ]
 
 
 def test_next_stay_is_a_record_of_its_own_without_a_rewind(kept: Kept) -> None:
     """The reader goes on as it counts, be it in another physical partition."""
-    kept.journal.delivered(kept.client, **READ)
+    deliver(kept.journal, kept.client, READ)
     stay = {"partition": 3, "move": 1, "first_offset": 0, "last_offset": 7}
-    kept.journal.delivered(kept.client, **but(FURTHER, stay), evidence={"positions": {"1": 140}})
+    deliver(kept.journal, kept.client, but(FURTHER, stay), positions={"1": 140})
     kept.journal.end_runs()
     first, second = kept.decisions()
     assert (first.partition, second.partition, second.kind) == (1, 3, Kind.DELIVER)
@@ -242,9 +268,7 @@ def test_next_stay_is_a_record_of_its_own_without_a_rewind(kept: Kept) -> None:
 def test_same_refusal_again_is_counted(kept: Kept) -> None:
     """One record says how often; another error, or another stream, is another one."""
     for stream in (1, 1, 2, 1):
-        kept.journal.refused(
-            kept.client, api_key=0, reason="NOT_LEADER_OR_FOLLOWER", topic="orders", stream=stream, rule="SHORT-FENCE"
-        )
+        kept.journal.refused(kept.client, OwnError(0, "NOT_LEADER_OR_FOLLOWER", "orders", stream, "SHORT-FENCE"))
     kept.journal.end_runs()
     assert [(each.stream, each.batches, each.reason, each.rule) for each in kept.decisions()] == [
         (1, 3, "NOT_LEADER_OR_FOLLOWER", "SHORT-FENCE"),
@@ -255,10 +279,10 @@ def test_same_refusal_again_is_counted(kept: Kept) -> None:
 def test_end_of_a_connection_ends_its_runs(kept: Kept) -> None:
     """CLOSE stands behind all that it did; others' runs go on."""
     other = kept.journal.connected()
-    kept.journal.admitted(kept.client, **WRITE)
-    kept.journal.admitted(other, **WRITE)
-    kept.journal.delivered(kept.client, **READ)
-    kept.journal.refused(kept.client, api_key=1, reason="OFFSET_OUT_OF_RANGE")
+    admit(kept.journal, kept.client, WRITE)
+    admit(kept.journal, other, WRITE)
+    deliver(kept.journal, kept.client, READ)
+    kept.journal.refused(kept.client, OwnError(1, "OFFSET_OUT_OF_RANGE"))
     kept.journal.closed(kept.client, "client_closed")
     assert kept.kinds() == [Kind.ADMIT, Kind.DELIVER, Kind.REFUSE, Kind.CLOSE]
     kept.journal.end_runs()
@@ -273,9 +297,9 @@ def test_connection_of_which_nothing_is_on_record_ends_unnoted(kept: Kept) -> No
 
 def test_another_client_id_is_another_record(kept: Kept) -> None:
     """A connection that calls itself otherwise from now on does not change what was before."""
-    kept.journal.admitted(kept.client, **WRITE)
+    admit(kept.journal, kept.client, WRITE)
     kept.journal.named(kept.client, "other", "User:ann")
-    kept.journal.admitted(kept.client, **NEXT)
+    admit(kept.journal, kept.client, NEXT)
     kept.journal.end_runs()
     assert [decision.client_id for decision in kept.decisions()] == ["app", "other"]
 
@@ -283,7 +307,7 @@ def test_another_client_id_is_another_record(kept: Kept) -> None:
 def test_late_acknowledgement_of_a_closed_connection_is_on_record(kept: Kept) -> None:
     """A write that was under way when its client left lands all the same."""
     kept.journal.closed(kept.client, "client_closed")
-    kept.journal.admitted(kept.client, **WRITE)
+    admit(kept.journal, kept.client, WRITE)
     kept.clock.ms += 1000
     kept.journal.end_old_runs(100)
     assert kept.kinds() == [Kind.ADMIT]
@@ -293,7 +317,7 @@ def test_runs_are_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond so many the oldest ends, so that no client takes memory by being many."""
     monkeypatch.setattr("kordon.proxy.decisions.journal.MOST_RUNS", 10)
     for stream in range(25):
-        kept.journal.admitted(kept.client, **but(WRITE, {"stream": stream}))
+        admit(kept.journal, kept.client, but(WRITE, {"stream": stream}))
     assert [decision.stream for decision in kept.decisions()] == list(range(15))
 
 
@@ -349,7 +373,7 @@ def test_evidence_that_json_cannot_hold_stops_nothing(kept: Kept) -> None:
 def test_run_that_json_cannot_hold_is_a_gap_under_its_own_number(kept: Kept) -> None:
     """A client may call itself anything."""
     kept.journal.named(kept.client, "\ud800", None)
-    kept.journal.admitted(kept.client, **WRITE)
+    admit(kept.journal, kept.client, WRITE)
     kept.journal.end_runs()
     kept.journal.note(Decision(kind=Kind.LIMIT))
     assert kept.kinds() == [Kind.GAP, Kind.LIMIT]
@@ -368,21 +392,21 @@ def test_batches_to_write_are_bounded(kept: Kept) -> None:
 
 def write(kept: Kept, client: Client, offset: int) -> None:
     """A batch that goes on with nothing."""
-    kept.journal.admitted(client, **but(WRITE, {"base_offset": offset, "base_sequence": offset}))
+    admit(kept.journal, client, but(WRITE, {"base_offset": offset, "base_sequence": offset}))
 
 
 def read(kept: Kept, client: Client, offset: int) -> None:
     """An answer with ten records, which goes on with the call before, if that was one."""
     told = {"asked": offset, "told": offset + 10, "first_offset": offset, "last_offset": offset + 9}
-    kept.journal.delivered(client, **but(READ, told))
+    deliver(kept.journal, client, but(READ, told))
 
 
 def refuse(kept: Kept, client: Client, offset: int) -> None:
-    kept.journal.refused(client, api_key=1, reason="OFFSET_OUT_OF_RANGE", stream=offset % 3)
+    kept.journal.refused(client, OwnError(1, "OFFSET_OUT_OF_RANGE", stream=offset % 3))
 
 
 def note(kept: Kept, client: Client, _: int) -> None:
-    kept.journal.note(client.decision(Kind.HOLD, reason="fence"))
+    kept.journal.note(Decision(kind=Kind.HOLD, **client.fields(), reason="fence"))
 
 
 def adopt(kept: Kept, _: Client, __: int) -> None:
@@ -436,9 +460,9 @@ def test_no_journal_takes_all_the_same_calls() -> None:
     journal = NoJournal()
     client = journal.connected()
     journal.named(client, "app")
-    journal.admitted(client, **WRITE)
-    journal.delivered(client, **READ)
-    journal.refused(client, api_key=1, reason="OFFSET_OUT_OF_RANGE")
+    admit(journal, client, WRITE)
+    deliver(journal, client, READ)
+    journal.refused(client, OwnError(1, "OFFSET_OUT_OF_RANGE"))
     journal.note(Decision(kind=Kind.LIMIT))
     journal.closed(client, "client_closed")
     assert not journal.is_on

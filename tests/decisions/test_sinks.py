@@ -10,6 +10,7 @@ import pytest
 
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.proxy.config.config import Decisions
+from kordon.proxy.decisions.events import OwnError
 from kordon.proxy.decisions.recorder import Recorder
 from kordon.proxy.decisions.sinks import RecordTooLarge, SinkFailed
 from kordon.proxy.decisions.to_files import PATTERN, Files
@@ -62,7 +63,7 @@ async def test_stop_writes_all_that_was_decided() -> None:
     client = recorder.journal.connected()
     for number in range(5000):
         recorder.journal.note(Decision(kind=Kind.LIMIT, first_offset=number))
-    recorder.journal.refused(client, api_key=0, reason="NOT_LEADER_OR_FOLLOWER")
+    recorder.journal.refused(client, OwnError(0, "NOT_LEADER_OR_FOLLOWER"))
     await recorder.close()
     assert recorder.written == 5001
     assert sink.closed

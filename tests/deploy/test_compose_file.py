@@ -10,6 +10,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
+from kordon.client.examples import check_order
 from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_load import load
 from kordon.spark_jobs.cli import audit
@@ -17,6 +18,7 @@ from kordon.spark_jobs.cli import audit
 DEPLOY = Path(__file__).parents[2] / "deploy"
 SCHEMA = Path(__file__).parent / "compose-spec.json"
 FILES = ("compose.yaml", "compose.dashboards.yaml")
+DEMO_PROXIES = ("proxy-1", "proxy-2")
 IMAGE_ENVIRONMENT = {"KORDON_ADMIN__ADDRESS": "0.0.0.0:8080"}
 
 
@@ -69,7 +71,7 @@ def test_image_defaults_are_those_of_the_dockerfile() -> None:
 def test_clients_can_reach_kordon_and_nothing_else() -> None:
     """Only Kordon publishes ports: a client on the host that works, works through Kordon."""
     assert [name for name, one in compose()["services"].items() if "ports" in one] == ["kordon"]
-    assert all(one["networks"] == ["kordon"] for one in compose()["services"].values())
+    assert all(list(one["networks"]) == ["kordon"] for one in compose()["services"].values())
 
 
 def test_dashboards_are_published_to_the_own_host_only() -> None:
@@ -99,16 +101,54 @@ def test_kordon_has_time_to_drain() -> None:
 
 
 def test_prometheus_scrapes_kordon_and_the_auditor() -> None:
-    """The scrape targets are the services' names with the admin port of the image and the auditor's metrics port."""
+    """By the name that all Kordons have in the network, or the auditor's, as far as they run, each with its port."""
     document = yaml.safe_load((DEPLOY / "prometheus" / "prometheus.yml").read_text())
     admin = kordon_config().admin.address
     assert admin is not None
     port = auditor_options()["--metrics-address"].removeprefix("0.0.0.0:")
-    targets = {job["job_name"]: job["static_configs"] for job in document["scrape_configs"]}
-    assert targets == {
-        "kordon": [{"targets": [f"kordon:{admin.port}"]}],
-        "kordon-audit": [{"targets": [f"auditor:{port}"]}],
+    found = {job["job_name"]: job["dns_sd_configs"][0] for job in document["scrape_configs"]}
+    asked = {"type": "A", "refresh_interval": "5s"}
+    assert found == {
+        "kordon": {"names": ["kordons"], "port": admin.port, **asked},
+        "kordon-audit": {"names": ["auditor"], "port": int(port), **asked},
     }
+    for name in ("kordon", *DEMO_PROXIES):
+        assert "kordons" in service(name)["networks"]["kordon"]["aliases"]
+
+
+def test_a_profile_starts_what_it_names() -> None:
+    """Without any there are the broker, Kordon and what shows it; the demo and the auditor come when asked for."""
+    profiles: dict[str, set[str]] = {}
+    for name, one in compose()["services"].items():
+        for profile in one.get("profiles", [""]):
+            profiles.setdefault(profile, set()).add(name)
+    assert profiles == {
+        "": {"kafka", "kordon", "prometheus", "grafana"},
+        "demo": {*DEMO_PROXIES, "load"},
+        "audit": {"auditor"},
+    }
+
+
+@pytest.mark.parametrize("name", DEMO_PROXIES)
+def test_a_proxy_of_the_demo_tells_clients_the_name_of_both(name: str) -> None:
+    """So clients find the other one when it has gone; all else is as in the Kordon for the host."""
+    environment = service(name)["environment"]
+    config = load(DEPLOY / "kordon.yaml", IMAGE_ENVIRONMENT | environment).config
+    assert config.listen.advertise == "proxies"
+    assert "proxies" in service(name)["networks"]["kordon"]["aliases"]
+    assert "proxies" not in service("kordon")["networks"]["kordon"]["aliases"]
+    assert (config.upstream, config.decisions) == (kordon_config().upstream, kordon_config().decisions)
+    assert service(name)["depends_on"] == service("kordon")["depends_on"]
+
+
+def test_the_load_goes_through_both_proxies_of_the_demo() -> None:
+    """Its program is in the image, and takes the options that stand there."""
+    one = service("load")
+    assert one["image"] == service("kordon")["image"]
+    assert one["entrypoint"] == ["python3", "-m", check_order.__name__]
+    options = check_order.parser().parse_args(one["command"])
+    assert options.bootstrap == f"proxies:{kordon_config().listen.address.port}"
+    assert one["depends_on"] == {name: {"condition": "service_healthy"} for name in DEMO_PROXIES}
 
 
 def auditor_options() -> dict[str, str]:

@@ -16,6 +16,7 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +28,7 @@ from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.testing.certificates import make_certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.java_process import DIES_WITH_PARENT
-from kordon.testing.managed_clients import create_managed, read, write
+from kordon.testing.managed_clients import create_managed, create_ordinary, manage, read, resize, write
 from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -73,14 +74,25 @@ def panels(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
     return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
+def annotations(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
+    """What Prometheus marks on all graphs of a dashboard."""
+    return [each for each in dashboard["annotations"]["list"] if each["datasource"]["type"] == "prometheus"]
+
+
 def queries() -> list[Query]:
-    """Every query of every panel of every dashboard."""
-    return [
+    """Every query of every panel and annotation of every dashboard."""
+    shown = [
         Query(name, panel["title"], target["refId"], target["expr"])
         for name, dashboard in dashboards().items()
         for panel in panels(dashboard)
         for target in panel["targets"]
     ]
+    marked = [
+        Query(name, each["name"], each["target"]["refId"], each["target"]["expr"])
+        for name, dashboard in dashboards().items()
+        for each in annotations(dashboard)
+    ]
+    return shown + marked
 
 
 @pytest.fixture(params=list(dashboards()))
@@ -125,6 +137,25 @@ def test_panels_ask_the_chosen_datasource_about_the_chosen_instances(dashboard: 
             selectors = re.findall(r"\{(.*?)\}", target["expr"])
             assert selectors
             assert all('instance=~"$instance"' in selector for selector in selectors), panel["title"]
+    for each in annotations(dashboard):
+        assert each["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, each["name"]
+
+
+def test_the_topic_at_the_top_of_the_dashboard_holds_for_all_that_is_counted_by_topic() -> None:
+    """Who picks one topic of hundreds sees that one in every panel and annotation that tells topics apart."""
+    managed = dashboards()["managed"]
+    assert [variable["name"] for variable in managed["templating"]["list"]] == ["datasource", "instance", "topic"]
+    for query in (each for each in queries() if each.dashboard == "managed"):
+        for name, selector in re.findall(r"(kordon_\w+?)(?:_bucket|_sum)?\{(.*?)\}", query.expression):
+            assert ('topic=~"$topic"' in selector) == ("topic" in LABELS[name]), query
+
+
+def test_the_first_row_of_managed_topics_tells_their_state_in_numbers() -> None:
+    """Who opens it at night sees before all graphs whether something waits, is damaged or has no controller."""
+    row, *rest = dashboards()["managed"]["panels"]
+    glance = [panel for panel in rest if panel["gridPos"]["y"] == row["gridPos"]["y"] + 1]
+    assert {panel["type"] for panel in glance} == {"stat"}
+    assert {"Topics", "Controllers", "Changes under way", "Findings, last hour"} <= {each["title"] for each in glance}
 
 
 def test_queries_name_only_metrics_and_labels_that_kordon_exports() -> None:
@@ -212,7 +243,7 @@ def make_traffic(client: dict[str, str], topic: str) -> None:
 
 def filled_in(expression: str) -> str:
     """The query as Grafana sends it, with all instances chosen and an interval that fits the scrapes."""
-    return expression.replace("$__rate_interval", "15s").replace("$instance", ".*")
+    return expression.replace("$__rate_interval", "15s").replace("$instance", ".*").replace("$topic", ".*")
 
 
 def numbers(samples: list[dict[str, Any]]) -> list[float]:
@@ -231,11 +262,17 @@ def test_every_panel_shows_data_of_a_kordon_with_traffic(unled_cluster: Cluster,
     ):
         client = {"bootstrap.servers": kordon.bootstrap, "security.protocol": "ssl", "ssl.ca.location": str(files.ca)}
         settings = {name: value for name, value in client.items() if name != "bootstrap.servers"}
-        create_managed(kordon.bootstrap, "dashboard-managed", settings)
+        admin = create_managed(kordon.bootstrap, "dashboard-managed", settings)
+        create_ordinary(unled_cluster.bootstrap(), "dashboard-adopted")
+        make_traffic(client, "dashboard-adopted")
+        manage(admin, "dashboard-adopted", transition_ms="5000").result(60)
         waiting = [query for query in queries() if query.dashboard != "audit"]
         assert len(waiting) > 20
         deadline = time.monotonic() + 90
-        while (waiting or not drawn_apis(server) >= APIS) and time.monotonic() < deadline:
+        for partitions in cycle((4, 3)):
+            if (not waiting and drawn_apis(server) >= APIS) or time.monotonic() > deadline:
+                break
+            resize(admin, "dashboard-managed", partitions).result(60)
             make_traffic(client, f"dashboard-{uuid.uuid4().hex[:8]}")
             make_traffic(client, "dashboard-managed")
             waiting = [query for query in waiting if not numbers(server.query(filled_in(query.expression)))]
@@ -303,5 +340,9 @@ def check_plausible(server: Prometheus) -> None:
     assert drawn_apis(server) >= APIS
     assert numbers(server.query(by_title["Brokers reached"])) == [1.0]
     assert numbers(server.query(by_title["Errors, last 5 minutes"])) == [0.0]
+    assert numbers(server.query(by_title["Topics"])) == [2.0]
+    assert numbers(server.query(by_title["Controllers"])) == [1.0]
+    assert numbers(server.query(by_title["Findings, last hour"])) == [0.0]
+    assert 0 < min(numbers(server.query(by_title["Shortest lease"]))) <= 20
     legs = {sample["metric"]["leg"] for sample in server.query(by_title["Legs, p99"])}
     assert legs == {"request", "broker", "response"}

@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 import pytest
+import yaml
 from confluent_kafka.admin import AdminClient
 
 from kordon.testing.cluster import Cluster
@@ -249,6 +250,13 @@ def test_a_mistake_is_told_in_one_line_and_with_an_exit_code(engine: Engine) -> 
     assert process.returncode == 2, output
     assert "upstream.bootstrap: is required" in output
     assert "Traceback" not in output
+
+
+def test_the_load_of_the_demo_is_in_the_image(engine: Engine) -> None:
+    """The command of the compose file finds its program there, and what that imports."""
+    load = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["load"]
+    code, said = engine.inside(*load["entrypoint"], "--help")
+    assert (code, "--virtual" in said) == (0, True), said
 
 
 @pytest.mark.broker

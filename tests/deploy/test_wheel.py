@@ -60,4 +60,4 @@ def test_who_lacks_the_extra_is_told_what_to_install() -> None:
     command = [sys.executable, "-c", WITHOUT_CLICK]
     ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
-    assert ended.stderr == "kordon: click is not installed, which its commands need: pip install 'kordon[proxy]'\n"
+    assert ended.stderr == "kordon: click is not installed: pip install '.[proxy]' in a clone of Kordon\n"

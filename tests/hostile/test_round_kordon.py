@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group import About, GroupCoordinator, GroupRefused, Joined
-from kordon.proxy.ordering.layout import Epoch
+from kordon.proxy.ordering.placements import Epoch
 from kordon.proxy.ordering.records import FenceRecord, dump
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.testing.cluster import Cluster

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient
 from kordon.codecs import apis
 from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.kafka.batches import Record
+from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.links import Links
-from kordon.proxy.kafka.plain_writer import produce_fields
+from kordon.proxy.kafka.producer import produce_request
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
@@ -55,7 +55,7 @@ OTHERS: Final[Mapping[bytes, bytes]] = {
 def test_what_cannot_be_read_is_counted_and_concerns_nobody_else(key: bytes, value: bytes) -> None:
     """Nothing is raised; who has reported before is known still."""
     nowhere = Upstream(bootstrap=(HostPort("127.0.0.1", 1),))
-    groups = GroupPositions(Brokers(Links(Topology(nowhere, lambda _: None, lambda _: None))))
+    groups = GroupPositions(Brokers(BrokerConnections(Topology(nowhere, lambda _: None, lambda _: None))))
     groups.on_record(Record(key_of(GOOD), dump(REPORT), 0))
     groups.on_record(Record(key.decode(errors="replace"), value, 1))
     groups.on_record(Record(key_of(GOOD), dump(REPORT), 2, fault="its batch has another checksum"))
@@ -84,7 +84,7 @@ def write_junk(bootstrap: str, topic: str) -> None:
     settings = {"bootstrap.servers": bootstrap, "message.max.bytes": 20 * MB}
     write(settings, topic, ({"key": key, "value": value} for key, value in {**JUNK, **OTHERS}.items()))
     with PlainConnection(bootstrap) as broker:
-        (answered,) = broker.ask(apis.PRODUCE, 8, produce_fields(topic, 0, bomb("zstd", 200 * MB))).responses
+        (answered,) = broker.ask(apis.PRODUCE, 8, produce_request(topic, 0, bomb("zstd", 200 * MB))).responses
     assert [each.error_code for each in answered.partition_responses] == [0]
 
 

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kordon.codecs import apis
-from kordon.proxy.kafka.plain_writer import produce_fields
+from kordon.proxy.kafka.producer import produce_request
 from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
@@ -67,7 +67,7 @@ def write_layouts(bootstrap: str, records: Mapping[bytes, bytes | None]) -> None
 def write_bomb(bootstrap: str) -> None:
     """Writes a batch of a few kilobytes that holds 200 MB."""
     with PlainConnection(bootstrap) as broker:
-        (answered,) = broker.ask(apis.PRODUCE, 8, produce_fields(LAYOUTS, 0, bomb("zstd", 200 * MB))).responses
+        (answered,) = broker.ask(apis.PRODUCE, 8, produce_request(LAYOUTS, 0, bomb("zstd", 200 * MB))).responses
     assert [each.error_code for each in answered.partition_responses] == [0]
 
 
@@ -85,7 +85,7 @@ def unserved(proxy: ProxyProcess) -> list[str]:
 def produce_code(bootstrap: str, topic: str) -> int:
     """Returns with which error a write is answered."""
     with PlainConnection(bootstrap) as client:
-        (answered,) = client.ask(apis.PRODUCE, 8, produce_fields(topic, 0, bomb("gzip", 10))).responses
+        (answered,) = client.ask(apis.PRODUCE, 8, produce_request(topic, 0, bomb("gzip", 10))).responses
     return int(answered.partition_responses[0].error_code)
 
 

@@ -16,12 +16,12 @@ from kordon.proxy.ordering.chain import Chain
 from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
-from kordon.proxy.topics.targets import Target, physical_partition, virtual_partition
-from kordon.testing.lanes_in_memory import LanesInMemory
+from kordon.proxy.topics.views import PHYSICAL, VIRTUAL, View
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, World, fetch, grown_world, read_all, readers_of, worlds
 from kordon.testing.waiting import until
+from kordon.testing.writes_in_memory import WritesInMemory
 
 
 def contiguous(chain: Chain, given: Sequence[Decision]) -> bool:
@@ -116,17 +116,17 @@ async def test_an_error_that_a_reader_gets_is_on_record_with_its_rule() -> None:
     assert refused == {(0, "UNKNOWN_LEADER_EPOCH", "RISING-EPOCH", 3), (9, "UNKNOWN_TOPIC_OR_PARTITION", None, 3)}
 
 
-class Stage(LanesInMemory):
+class Stage(WritesInMemory):
     """A worker's lanes to a broker that writes at once, and one client's connection."""
 
-    def __init__(self, target: Target = virtual_partition) -> None:
+    def __init__(self, view: View = VIRTUAL) -> None:
         self.noted = Noted()
-        super().__init__(Layout.created(NAME, UUID(int=1), 1, 4), journal=self.noted.journal, target=target)
+        super().__init__(Layout.created(NAME, UUID(int=1), 1, 4), journal=self.noted.journal, view=view)
         self.topic.layouts_offset = 17
 
     async def told(self, *kinds: Kind) -> list[Decision]:
         """Ends; returns what is on record."""
-        await self.lanes.close()
+        await self.dispatcher.close()
         self.noted.journal.end_runs()
         return self.noted.of(*kinds)
 
@@ -152,7 +152,7 @@ async def test_what_is_acknowledged_is_on_record_as_one_run_while_it_goes_on() -
 
 async def test_what_a_client_of_the_dialect_believed_is_on_record() -> None:
     """Its count and the epoch by which that was judged, where it is admitted and where it is refused."""
-    stage = Stage(physical_partition)
+    stage = Stage(PHYSICAL)
     assert await stage.write(0, idempotent(0), count=1, layout_epoch=0) == 0
     stage.change(2, {0: 2, 1: 0})
     assert await stage.write(0, idempotent(2), count=1, layout_epoch=0) == Code.INVALID_PARTITION_METADATA
@@ -185,9 +185,9 @@ async def test_an_acknowledgement_stands_behind_all_that_was_admitted_before_it(
     """When a drain returns, what it has waited for is in the journal: an open run ends in front of the decision."""
     stage = Stage()
     writing = stage.write(3, idempotent(0))
-    await until("the lane has sent it", lambda: stage.lanes.under_way, pause=0)
+    await until("the lane has sent it", lambda: stage.dispatcher.under_way, pause=0)
     stage.fence()
-    await stage.lanes.drain(NAME, frozenset({0}))
+    await stage.dispatcher.drain(NAME, frozenset({0}))
     stage.noted.journal.note(Decision(kind=Kind.ACKNOWLEDGE, topic=NAME, fence="f1"))
     assert await writing == 0
     assert [each.kind for each in await stage.told(Kind.ADMIT, Kind.ACKNOWLEDGE)] == [Kind.ADMIT, Kind.ACKNOWLEDGE]
@@ -198,7 +198,7 @@ async def test_a_stray_is_refused_with_the_offset_at_which_it_landed() -> None:
     stage = Stage()
     assert await stage.write(3, idempotent(0)) == 0
     writing = stage.write(3, idempotent(2))
-    await until("the lane has sent it", lambda: stage.lanes.under_way, pause=0)
+    await until("the lane has sent it", lambda: stage.dispatcher.under_way, pause=0)
     stage.change(2, {0: 2, 1: 0})
     assert await writing == Code.NOT_LEADER_OR_FOLLOWER
     (refused,) = await stage.told(Kind.REFUSE)

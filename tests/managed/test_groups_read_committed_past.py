@@ -1,12 +1,12 @@
 """Topics with a past of transactions are taken over: who reads committed records gets these (PAST-STAYS, KIP-98)."""
 
-from typing import Any
 from uuid import UUID
 
 import pytest
 from confluent_kafka import Producer
 
 from kordon.codecs.apis import FETCH
+from kordon.codecs.bodies import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
 from kordon.codecs.messages import request
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
@@ -15,6 +15,7 @@ from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.aborted import ReadCommitted
+from kordon.proxy.reads.fetch_rows import pieces_of, told_row
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
@@ -54,28 +55,22 @@ class Past:
         return {"responses": [{"topic": "orders", "partitions": [row]}]}
 
 
-async def fetch(past: Past, isolation_level: int = 1) -> dict[str, Any]:
+async def fetch(past: Past, isolation_level: int = 1) -> FetchResponsePartition:
     """Fetches the whole past of a topic that had one partition; returns the partition's row."""
 
     class Readers:
-        async def serve(self, version: int, request: Any, client: Client) -> dict[str, Any]:
-            row = {
-                "partition_index": 0,
-                "error_code": 0,
-                "aborted_transactions": None,
-                "records": Pieces(past.batches),
-            }
-            return {"responses": [{"topic": "orders", "partitions": [row]}]}
+        async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
+            row = told_row(0, -1, -1, Pieces(past.batches))
+            return FetchResponse(responses=[FetchResponseTopic(topic="orders", partitions=[row])])
 
     topics = ManagedTopics()
     topics.add(ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2)))
     broker = FakeBroker({"orders": 1}, {FETCH: past.read})
-    server = ReadCommitted(Readers(), topics, broker, Leaders(broker))
+    server = ReadCommitted(Readers(), topics, Leaders(broker))
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
     fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
     answer = await server.serve(11, as_read(request(FETCH), 11, fields), Client(1))
-    row: dict[str, Any] = answer["responses"][0]["partitions"][0]
-    return row
+    return answer.responses[0].partitions[0]
 
 
 async def test_a_broker_is_asked_until_all_that_is_given_out_is_covered() -> None:
@@ -83,8 +78,8 @@ async def test_a_broker_is_asked_until_all_that_is_given_out_is_covered() -> Non
     past = Past(batch(0), batch(1), batch(2))
     row = await fetch(past)
     assert past.asked == [0, 1, 2]
-    assert [each["first_offset"] for each in row["aborted_transactions"]] == [0, 1, 2]
-    assert row["error_code"] == 0
+    assert [each.first_offset for each in row.aborted_transactions or ()] == [0, 1, 2]
+    assert row.error_code == 0
 
 
 async def test_what_is_not_decided_yet_is_not_given_out() -> None:
@@ -92,7 +87,7 @@ async def test_what_is_not_decided_yet_is_not_given_out() -> None:
     past = Past(batch(0), batch(1))
     past.stable = 1
     row = await fetch(past)
-    assert (row["error_code"], list(row["records"])) == (NOT_LEADER_OR_FOLLOWER, [])
+    assert (row.error_code, pieces_of(row)) == (NOT_LEADER_OR_FOLLOWER, [])
 
 
 @pytest.mark.parametrize(("isolation_level", "is_transactional"), [(0, True), (1, False)])
@@ -101,7 +96,7 @@ async def test_nobody_is_asked_without_need(isolation_level: int, *, is_transact
     past = Past(batch(0, is_transactional=is_transactional))
     row = await fetch(past, isolation_level)
     assert past.asked == []
-    assert row["aborted_transactions"] is None
+    assert row.aborted_transactions is None
 
 
 def write(producer: Producer, topic: str, name: str) -> None:

@@ -5,7 +5,16 @@ from uuid import UUID
 import pytest
 
 from kordon.proxy.ordering import soundness
-from kordon.proxy.ordering.changes import Abandoned, Commit, ConfirmMembers, Finished, Prepare, Producers, ReadCuts
+from kordon.proxy.ordering.changes import (
+    Abandoned,
+    Change,
+    Commit,
+    ConfirmMembers,
+    Finished,
+    Prepare,
+    Producers,
+    ReadCuts,
+)
 from kordon.proxy.ordering.controller import FENCE_SECONDS, MISSED_RETRY_SECONDS, Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
@@ -19,13 +28,13 @@ LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
 def controller(*members: str, now: float = 0.0) -> Controller:
     """Makes a controller for whom nobody has been missing for a lease's time."""
     made = Controller(frozenset(members), now)
-    made.know(TopicRecord(LAYOUT, UUID(int=2)), {})
+    made.known.know(TopicRecord(LAYOUT, UUID(int=2)), {})
     return made
 
 
 def open_fence(made: Controller, now: float) -> FenceRecord:
     """Leads a growth to 4 partitions to its fence."""
-    assert made.resize("orders", 4, now) == [Prepare("orders", 4)]
+    assert made.begin(Change("orders", 4), now) == [Prepare("orders", 4)]
     assert made.on_prepared("orders", None, now) == []
     (commit,) = made.on_tick(now, "id")
     assert isinstance(commit, Commit)
@@ -64,8 +73,8 @@ def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
     """BEYOND-LOSS: writers are held, then the layout goes on behind all that somebody was told of."""
     made = controller("a")
     grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 90})
-    v, image = grown.residents(3)[0], ImageParts({1: ImageRecord({7: Written(0, 41)}, cut_ms=0)})
-    made.know(TopicRecord(grown, UUID(int=2)), {v: image})
+    v, image = grown.residence.residents(3)[0], ImageParts({1: ImageRecord({7: Written(0, 41)}, cut_ms=0)})
+    made.known.know(TopicRecord(grown, UUID(int=2)), {v: image})
     assert made.mend("orders", {3: 60}, 1.0) == [Prepare("orders", 4)]
     made.on_prepared("orders", None, 1.0)
     (commit,) = made.on_tick(1.0, "id")
@@ -91,8 +100,8 @@ def test_a_shortened_log_is_mended_by_an_epoch_of_its_own() -> None:
 def test_a_change_that_meets_a_shortened_log_waits_and_mends_it() -> None:
     """Its cut would lie below the segment: it is tried again, and goes on behind the loss in the same epoch."""
     made = controller("a")
-    made.know(TopicRecord(LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 0}), UUID(int=2)), {})
-    made.resize("orders", 3, 1.0)
+    made.known.know(TopicRecord(LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 0}), UUID(int=2)), {})
+    made.begin(Change("orders", 3), 1.0)
     for attempt, (now, following) in enumerate([(1.0, None), (3.0, {0: 60})]):
         made.on_prepared("orders", None, now)
         (opened,) = made.on_tick(now, f"id-{attempt}")
@@ -117,10 +126,10 @@ def test_a_mend_that_nobody_would_read_holds_nothing(is_wished: bool, monkeypatc
     """It is given up before its fence: no proxy would go by the layout, and the topic be served nowhere."""
     made = controller("a")
     grown = LAYOUT.changed(LAYOUT.next_epoch(4), {0: 100, 3: 90})
-    made.know(TopicRecord(grown, UUID(int=2)), {})
+    made.known.know(TopicRecord(grown, UUID(int=2)), {})
     monkeypatch.setattr(soundness, "MOST_CHANGES", grown.epoch)
     if is_wished:
-        made.resize("orders", 5, 1.0)
+        made.begin(Change("orders", 5), 1.0)
     made.mend("orders", {3: 60}, 1.0)
     made.on_prepared("orders", None, 1.0)
     (given_up,) = made.on_tick(1.0, "id")
@@ -133,7 +142,7 @@ def test_nothing_is_held_while_somebody_missing_may_still_serve() -> None:
     """SHORT-FENCE: a member that is gone is waited out before writes are held, not after."""
     made = controller("a", "b")
     made.on_members(frozenset({"a"}), 5.0, 5.0 + LEASE)
-    made.resize("orders", 4, 6.0)
+    made.begin(Change("orders", 4), 6.0)
     made.on_prepared("orders", None, 6.0)
     assert made.on_tick(5.0 + LEASE - 0.1, "id") == []
     assert len(made.on_tick(5.0 + LEASE, "id")) == 1
@@ -176,7 +185,7 @@ def test_each_attempt_needs_acknowledgements_of_its_own() -> None:
 def test_a_change_that_the_cluster_refuses_is_given_up() -> None:
     """It was tried again for ever, and every other change of the topic refused meanwhile (ONE-CHANGE)."""
     made, violation = controller("a"), 44
-    assert made.resize("orders", 4, 1.0) == [Prepare("orders", 4)]
+    assert made.begin(Change("orders", 4), 1.0) == [Prepare("orders", 4)]
     assert made.on_refused("orders", violation, "too many") == [Abandoned("orders", "too many", violation)]
     assert made.changes == {}
     assert made.on_prepared("orders", None, 1.1) == []
@@ -188,7 +197,7 @@ def test_a_member_that_ended_in_order_is_not_waited_for() -> None:
     """Whoever says that it has stopped serving holds no lease."""
     made = controller("a", "b")
     made.on_members(frozenset({"a"}), 5.0, 5.0 + LEASE)
-    made.resize("orders", 4, 6.0)
+    made.begin(Change("orders", 4), 6.0)
     made.on_prepared("orders", None, 6.0)
     assert made.on_tick(6.0, "id") == []
     made.on_members(frozenset({"a"}), 6.5, 0.0)  # the record that says so is read after the generation was joined
@@ -226,3 +235,15 @@ def test_a_fence_that_a_former_controller_left_is_cancelled() -> None:
     assert made.found_fence(fence, 0.0) == [Commit("orders", (("fence/orders", None),))]
     made.on_committed("orders", 0.1)
     assert made.on_tick(2.0, "id") == [Prepare("orders", 4)]
+
+
+def test_a_change_that_is_tried_again_keeps_the_time_of_its_first_attempt() -> None:
+    """Operators see how long they wait, not how long the newest attempt takes."""
+    made = controller("a", "b")
+    open_fence(made, 1.0)
+    made.on_confirmed("orders", 1.0)
+    made.on_tick(1.0 + FENCE_SECONDS + 0.1, "id")
+    made.on_committed("orders", 4.0)
+    made.on_tick(4.0 + MISSED_RETRY_SECONDS + 0.1, "id")
+    change = made.changes["orders"]
+    assert (change.begun, change.since) == (1.0, 4.0 + MISSED_RETRY_SECONDS + 0.1)

@@ -8,6 +8,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kordon.codecs.bodies import (
+    PartitionLeaderEpochsForPartitionsResponsePredecessor,
+    PartitionLeaderEpochsForPartitionsResponseSegment,
+)
 from kordon.proxy.ordering.gate import Evidence, Gate, told_segments
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import reading_place
@@ -92,7 +96,7 @@ class Cluster:
 
     def resize(self, u: int) -> None:
         following = self.layout.next_epoch(u)
-        touched = self.layout.sealed_by(following) | self.layout.opened_by(following)
+        touched = self.layout.change_to(following).touched
         self.layout = self.layout.changed(following, {q: self.end(q) for q in touched})
 
     def stray(self, q: int) -> None:
@@ -240,15 +244,16 @@ def test_clients_reckon_as_the_proxy_does(counts: tuple[int, int], random: Rando
             assert ours.asks(q, offset, cluster.evidence) == theirs.asks(q, offset, cluster.evidence)
 
 
-def _row(segment: Segment) -> dict[str, object]:
-    predecessors = [{"partition": each.partition, "layout_epoch": each.epoch} for each in segment.predecessors]
-    end = -1 if segment.end is None else segment.end
-    return {
-        "layout_epoch": segment.id.epoch,
-        "start_offset": segment.start,
-        "end_offset": end,
-        "predecessors": predecessors,
-    }
+def _row(segment: Segment) -> PartitionLeaderEpochsForPartitionsResponseSegment:
+    return PartitionLeaderEpochsForPartitionsResponseSegment(
+        layout_epoch=segment.id.epoch,
+        start_offset=segment.start,
+        end_offset=-1 if segment.end is None else segment.end,
+        predecessors=[
+            PartitionLeaderEpochsForPartitionsResponsePredecessor(partition=each.partition, layout_epoch=each.epoch)
+            for each in segment.predecessors
+        ],
+    )
 
 
 RULES = pytest.mark.parametrize(("rule", "is_sound"), [(Gate, True), (Kip253Gate, False)], ids=["done", "KIP-253"])
@@ -264,7 +269,7 @@ def test_an_empty_intermediate_child_does_not_open_the_gate(rule: type[Gate], is
             cluster.write(key)
     cluster.resize(2)
     cluster.resize(4)
-    (key,) = cluster.layout.residents(3)
+    (key,) = cluster.layout.residence.residents(3)
     cluster.write(key)
     for q in (1, 0, 2):
         cluster.report(q)  # everybody stands at 0, the end of 1
@@ -279,7 +284,7 @@ def test_the_live_log_end_of_a_retired_partition_is_no_cut(rule: type[Gate], is_
     """2 -> 1: the reader of 1 has reached the log end as 0's reader knows it; one more append lands before the cut."""
     cluster = Cluster(Layout.created("orders", TOPIC_ID, 1, 2), rule)
     cluster.resize(2)
-    (key,) = cluster.layout.residents(1)
+    (key,) = cluster.layout.residence.residents(1)
     cluster.write(key)
     cluster.report(0)
     assert cluster.read(1) == 1
@@ -300,7 +305,7 @@ def test_a_rewind_is_gated_again(rule: type[Gate], is_sound: bool) -> None:
     cluster.write(0)
     cluster.write(1)
     cluster.resize(2)
-    (key,) = cluster.layout.residents(1)
+    (key,) = cluster.layout.residence.residents(1)
     for _ in range(3):
         cluster.write(key)
     cluster.read_out()

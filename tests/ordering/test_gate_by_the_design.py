@@ -78,7 +78,7 @@ class Topic:
 
     def _resize(self, u: int) -> None:
         following = self.layout.next_epoch(u)
-        touched = self.layout.sealed_by(following) | self.layout.opened_by(following)
+        touched = self.layout.change_to(following).touched
         self.layout = self.layout.changed(following, {q: self.ends.get(q, 0) for q in touched})
 
 

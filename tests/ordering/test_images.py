@@ -7,7 +7,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.changes import Commit, Producers
+from kordon.proxy.ordering.changes import Change, Commit, Producers
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageParts, ImageRecord, Written, carried
@@ -105,7 +105,7 @@ class Proxies:
     def __init__(self) -> None:
         layout = Layout.created(TOPIC, UUID(int=1), 2, 8)
         self.controller = Controller(frozenset({"a"}), -80.0)
-        self.controller.know(TopicRecord(layout, UUID(int=2)), {})
+        self.controller.known.know(TopicRecord(layout, UUID(int=2)), {})
         self.member = Member("a")
         self.log: dict[str, bytes] = {}
         self.now = 0.0
@@ -113,7 +113,7 @@ class Proxies:
     def change(self, count: int, written: Mapping[int, tuple[int, int]], *, at_ms: int) -> Adopt:
         """Comes to so many partitions; each of those sealed has these producers."""
         self.now += 1
-        self.controller.resize(TOPIC, count, self.now)
+        self.controller.begin(Change(TOPIC, count), self.now)
         self.controller.on_prepared(TOPIC, None, self.now, remembered_ms=DAY_MS)
         (commit,) = self.controller.on_tick(self.now, f"f{self.now}")
         self._take(commit)
@@ -165,10 +165,10 @@ def test_a_topic_that_is_let_go_leaves_no_image() -> None:
     """Each part has its tombstone, or the next topic of this name would begin with producers of this one."""
     proxies = Proxies()
     proxies.change(3, {tag(v, 0, 7): (0, 5) for v in range(8)}, at_ms=NOW_MS)
-    assert sorted(proxies.controller.image_keys(TOPIC)) == sorted(
+    assert sorted(proxies.controller.known.image_keys(TOPIC)) == sorted(
         key for key in proxies.log if key.startswith("image/")
     )
-    assert proxies.controller.image_keys(TOPIC)
+    assert proxies.controller.known.image_keys(TOPIC)
 
 
 @given(st.dictionaries(st.integers(0, 1 << 62), st.builds(Written, st.integers(0, 1 << 15), st.integers(-1, 1 << 30))))

@@ -27,7 +27,7 @@ class Log:
                 self._write(v)
             if u != self.layout.u:
                 following = self.layout.next_epoch(u)
-                touched = self.layout.sealed_by(following) | self.layout.opened_by(following)
+                touched = self.layout.change_to(following).touched
                 self.layout = self.layout.changed(following, {q: self.ends[q] for q in touched})
 
     def _write(self, v: int) -> None:

@@ -21,7 +21,9 @@ from kordon.proxy.ordering.hashing import (
     why_not,
 )
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
-from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
+from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
+from kordon.proxy.ordering.placements import Placement
+from kordon.proxy.ordering.runs import RunHistory
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.layout_histories import COUNTS, histories
 
@@ -34,6 +36,7 @@ def chain_by_its_definition(layout: Layout, v: int) -> tuple[Stay, ...]:
     for epoch in layout.epochs:
         own = v if v < layout.n and epoch.placement is not Placement.LINEAR else None
         q = own if own is not None else home(v, layout.n, epoch.u, layout.v_count)
+        q = v % layout.n if epoch.placement is Placement.SHARED else q
         if own is None and epoch.placement is Placement.UNMANAGED:
             continue
         for segment in layout.segments:
@@ -55,7 +58,7 @@ def chain_by_its_definition(layout: Layout, v: int) -> tuple[Stay, ...]:
 @given(histories())
 def test_chains_are_what_each_virtual_partition_by_itself_would_come_to(layout: Layout) -> None:
     """They are derived run by run, and runs in order hold all virtual partitions."""
-    assert [v for run in layout.runs for v in run.vs] == list(range(layout.v_count))
+    assert [v for run in layout.residence.runs for v in run.vs] == list(range(layout.v_count))
     for v in range(layout.v_count):
         assert layout.chains[v].stays == chain_by_its_definition(layout, v)
 
@@ -76,12 +79,13 @@ def test_what_a_long_history_costs_does_not_grow_with_the_virtual_partitions() -
     layout = Layout.created("orders", TOPIC_ID, 1, 16_384)
     for number in range(100):
         following = layout.next_epoch(number + 2)
-        cuts = dict.fromkeys(layout.sealed_by(following) | layout.opened_by(following), 1_000 * number)
+        cuts = dict.fromkeys(layout.change_to(following).touched, 1_000 * number)
         layout = layout.changed(following, cuts)
-    assert layout.run_count == 128
-    assert layout.steps < 2_000
+    history = RunHistory(layout.residence.placements, layout.epochs, layout.segments)
+    assert history.count == 128
+    assert history.steps < 2_000
     made = {id(stay) for chain in layout.chains for stay in chain.stays}
-    assert len(made) <= layout.steps
+    assert len(made) <= history.steps
 
 
 def test_a_topic_goes_on_behind_what_a_shortened_log_lost() -> None:
@@ -94,7 +98,7 @@ def test_a_topic_goes_on_behind_what_a_shortened_log_lost() -> None:
     grown = created.changed(created.next_epoch(2), {0: 200, 1: 0}, leader_epochs={0: 5, 1: 0})
     assert grown.last_bounds == {0: (200, 5), 1: (0, 0)}
     mending = grown.next_epoch(2, shortened={0: 100})
-    assert (grown.sealed_by(mending), grown.movers(mending)) == (frozenset({0}), (0,))
+    assert (grown.change_to(mending).sealed, grown.change_to(mending).movers) == (frozenset({0}), (0,))
     mended = grown.changed(mending, {0: 100}, leader_epochs={0: 7}, told={0: 250})
     before = Stay(0, 0, 0, 200, 0, 100)
     assert mended.chains[0].stays == (before, Stay(0, 0, 200, 250, 0, 200), Stay(0, 1, 100, None, 150))
@@ -202,8 +206,10 @@ def test_only_partitions_whose_residents_change_are_sealed(layout: Layout, data:
     after = layout.changed(following, ends)
     for q in layout.open_segments:
         if layout.epochs[-1].placement is Placement.LINEAR:
-            assert (q in layout.sealed_by(following)) == (layout.residents(q) != after.residents(q))
-    for v in layout.movers(following):
+            assert (q in layout.change_to(following).sealed) == (
+                layout.residence.residents(q) != after.residence.residents(q)
+            )
+    for v in layout.change_to(following).movers:
         assert layout.chains[v].home is not None
         assert after.chains[v].stays[-2].end == 10_000
 
@@ -238,7 +244,7 @@ def test_behind_a_takeover_a_key_waits_for_the_partition_of_its_hash_before() ->
     taken = unmanaged.changed(unmanaged.next_epoch(3), {0: 10, 1: 20, 2: 30})
     for segment in taken.segments:
         if segment.id.epoch == 1:
-            before = {v % 3 for v in taken.residents(segment.id.partition)}
+            before = {v % 3 for v in taken.residence.residents(segment.id.partition)}
             assert {each.partition for each in segment.predecessors} == before
 
 

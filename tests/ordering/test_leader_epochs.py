@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.epochs import virtual_epoch
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.leader_epochs import NO_EPOCH, LeaderEpochs, leader_epochs
+from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.segments import SegmentId
 
 N, V = 2, 16
@@ -22,7 +23,7 @@ def resized(counts: list[int]) -> Layout:
     for u in counts:
         if u != layout.u:
             following = layout.next_epoch(u)
-            cuts = dict.fromkeys(layout.sealed_by(following) | layout.opened_by(following), 10 * following.number)
+            cuts = dict.fromkeys(layout.change_to(following).touched, 10 * following.number)
             layout = layout.changed(following, cuts)
     return layout
 

@@ -2,13 +2,14 @@
 
 from uuid import UUID
 
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Acknowledge, Adopt, Hold, Member
+from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value
 
 LEASE = 20.0
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
-FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.sealed_by(LAYOUT.next_epoch(4)))
+FENCE = FenceRecord("f1", "orders", LAYOUT.next_epoch(4), LAYOUT.change_to(LAYOUT.next_epoch(4)).sealed)
 GROWN = TopicRecord(LAYOUT.changed(FENCE.following, {0: 100, 3: 0}), UUID(int=2))
 CHANGE: tuple[tuple[str, Value | None], ...] = (("topic/orders", GROWN), ("fence/orders", None))
 
@@ -76,7 +77,7 @@ def test_a_layout_of_its_own_controller_is_gone_by_while_its_fence_stands() -> N
     assert (member.topics["orders"], dict(member.fences)) == (GROWN, {})
     assert member.on_own_layout(CHANGE) == [], "it has been taken in"
     following = GROWN.layout.next_epoch(5)
-    another = FenceRecord("f2", "orders", following, GROWN.layout.sealed_by(following))
+    another = FenceRecord("f2", "orders", following, GROWN.layout.change_to(following).sealed)
     member.on_record("fence/orders", another)
     assert member.on_own_layout(CHANGE) == []
     assert dict(member.fences) == {"orders": another}

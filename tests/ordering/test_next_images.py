@@ -6,7 +6,7 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.changes import Abandoned, Command, Commit, Prepare, Producers, ReadCuts, WriteAhead
+from kordon.proxy.ordering.changes import Abandoned, Change, Command, Commit, Prepare, Producers, ReadCuts, WriteAhead
 from kordon.proxy.ordering.controller import MOST_FAILURES, Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageParts, ImageRecord, Written
@@ -29,7 +29,7 @@ class World:
 
     def __init__(self, *, ahead: bool) -> None:
         self.controller = Controller(frozenset({"a"}), -80.0)
-        self.controller.know(TopicRecord(LAYOUT, UUID(int=2)), {})
+        self.controller.known.know(TopicRecord(LAYOUT, UUID(int=2)), {})
         self.member = Member("a")
         self.images: dict[int, dict[int, Written]] = {}
         self.log: dict[str, Value] = {}
@@ -44,7 +44,7 @@ class World:
         self.now += 5
         self.read_ms += waited_ms
         count = 3 if self.layout.u == 2 else 2
-        self.take(self.controller.resize(TOPIC, count, self.now))
+        self.take(self.controller.begin(Change(TOPIC, count), self.now))
         self.take(self.controller.on_prepared(TOPIC, None, self.now, REMEMBERED_MS, has_many=self._ahead))
         self.take(self.controller.on_tick(self.now, "f"))
         if self._ahead:
@@ -72,7 +72,7 @@ class World:
         parts = ask.images.take()
         in_force = self.member.images(TOPIC)
         self.put([(image_key(TOPIC, each.stream, each.number), each.part) for each in parts])
-        self.controller.on_written_ahead(TOPIC, parts)
+        self.controller.known.on_written_ahead(TOPIC, parts)
         epoch = self.layout.epoch
         for stream, image in in_force.items():
             assert dict(self.member.images(TOPIC)[stream].in_force(epoch)) == dict(image.in_force(epoch))
@@ -124,7 +124,7 @@ def test_images_written_ahead_are_those_that_a_fence_would_have_made(history: ob
         assert ahead.images == plain.images
         known = {each.rpartition("/")[0] for each in ahead.log if each.startswith("image/")}
         assert known == {f"image/{TOPIC}/{stream}" for stream in ahead.images}
-        assert sorted(ahead.controller.image_keys(TOPIC)) == sorted(
+        assert sorted(ahead.controller.known.image_keys(TOPIC)) == sorted(
             key for key in ahead.log if key.startswith("image/")
         )
         rows = sum(len(part.written) for part in parts_in(ahead.log))
@@ -134,7 +134,7 @@ def test_images_written_ahead_are_those_that_a_fence_would_have_made(history: ob
 def test_what_a_former_controller_wrote_ahead_never_counts() -> None:
     """It died before its fence; the layout of that number, when it comes, takes its parts out of the log."""
     world = World(ahead=True)
-    world.take(world.controller.resize(TOPIC, 3, 1.0))
+    world.take(world.controller.begin(Change(TOPIC, 3), 1.0))
     world.take(world.controller.on_prepared(TOPIC, None, 1.0, REMEMBERED_MS, has_many=True))
     world.take(world.controller.on_tick(1.0, "f"))
     world.write_ahead({(v, 7): 5 for v in range(V)})
@@ -147,7 +147,7 @@ def test_what_a_former_controller_wrote_ahead_never_counts() -> None:
     assert not any(adopted.images.values())
 
     world.controller = Controller(frozenset({"a"}), -80.0)
-    world.controller.know(TopicRecord(LAYOUT, UUID(int=2)), world.member.images(TOPIC))
+    world.controller.known.know(TopicRecord(LAYOUT, UUID(int=2)), world.member.images(TOPIC))
     world._ahead = False
     world.change({(0, 8): 1}, {}, 0)
     assert {client_id for image in world.images.values() for client_id in image} <= {8}
@@ -156,7 +156,7 @@ def test_what_a_former_controller_wrote_ahead_never_counts() -> None:
 
 def failing(world: World, reason: str) -> list[Command]:
     """Lets attempts to write images ahead fail until the change does not go on."""
-    world.take(world.controller.resize(TOPIC, 3, world.now))
+    world.take(world.controller.begin(Change(TOPIC, 3), world.now))
     for _ in range(2 * MOST_FAILURES):
         world.take(world.controller.on_prepared(TOPIC, None, world.now, REMEMBERED_MS, has_many=True))
         world.take(world.controller.on_tick(world.now, "f"))
@@ -166,7 +166,7 @@ def failing(world: World, reason: str) -> list[Command]:
         list(ask.images.carry(0))
         parts = ask.images.take()
         world.put([(image_key(TOPIC, each.stream, each.number), each.part) for each in parts])
-        world.controller.on_written_ahead(TOPIC, parts)
+        world.controller.known.on_written_ahead(TOPIC, parts)
         world.take(world.controller.on_ahead(TOPIC, ask.images, world.now, "did not work", reason))
         if world.commands:
             return world.commands
@@ -192,7 +192,7 @@ def test_what_fails_again_and_again_for_one_reason_is_given_up_and_leaves_nothin
 def test_ends_that_never_stand_still_are_given_up() -> None:
     """Somebody who goes round Kordon writes all the time: to hold all others again and again would not help."""
     world = World(ahead=False)
-    world.take(world.controller.resize(TOPIC, 3, world.now))
+    world.take(world.controller.begin(Change(TOPIC, 3), world.now))
     for attempt in range(MOST_FAILURES):
         world.take(world.controller.on_prepared(TOPIC, None, world.now, REMEMBERED_MS))
         world.take(world.controller.on_tick(world.now, f"f{attempt}"))

@@ -97,7 +97,7 @@ def test_a_proxy_is_gone_only_if_it_says_so_itself() -> None:
         made = presence("a", "b")
         if is_read_first:
             made.left("b", "guessed")
-        made.joined(6, ("a", "b"), L, 5.0, {"b": sealed("word of b")})
+        made.joined(6, ("a", "b"), L, 5.0, seals={"b": sealed("word of b")})
         assert not made.left("b", "guessed")
         assert not made.left("b")
         made.joined(7, ("a",), L, 50.0)
@@ -111,8 +111,8 @@ def test_a_proxy_is_gone_only_if_it_says_so_itself() -> None:
 def test_nobody_puts_another_seal_in_the_place_of_a_proxys_own() -> None:
     """A member that calls itself by the name of another tells the group what it likes."""
     made = Presence()
-    made.joined(1, ("a", "b"), L, 0.0, {"b": sealed("word of b")})
-    made.joined(2, ("a", "b"), L, 50.0, {"b": sealed("word of an alien")})
+    made.joined(1, ("a", "b"), L, 0.0, seals={"b": sealed("word of b")})
+    made.joined(2, ("a", "b"), L, 50.0, seals={"b": sealed("word of an alien")})
     assert not made.left("b", "word of an alien")
     assert made.left("b", "word of b")
 
@@ -123,3 +123,15 @@ def test_a_member_of_a_former_version_is_believed_without_a_word() -> None:
     made.joined(6, ("a",), L, 50.0)
     assert made.left("b")
     assert made.alone_from <= 50.0
+
+
+def test_who_may_still_serve_is_named_by_its_host_with_the_most_that_it_may_take() -> None:
+    """Operators see for whom a change waits; whoever has ended in order is not waited for."""
+    made = Presence()
+    made.joined(5, ("a", "b", "c"), L, 0.0, hosts={"a": "host-1", "b": "host-2", "c": "host-3"})
+    assert made.awaited(5.0) == {"": 15.0}
+    made.joined(6, ("a",), L, 50.0)
+    assert made.awaited(58.0) == {"host-2": 12.0, "host-3": 12.0}
+    made.left("c")
+    assert made.awaited(58.0) == {"host-2": 12.0}
+    assert made.awaited(70.0) == {}

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord, Written
-from kordon.proxy.ordering.layout import Epoch, Layout, Placement
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.member import Member
+from kordon.proxy.ordering.placements import Epoch, Placement
 from kordon.proxy.ordering.reading import tenancies
 from kordon.proxy.ordering.records import (
     KINDS,
@@ -20,6 +21,7 @@ from kordon.proxy.ordering.records import (
     MOST_WRITTEN_BYTES,
     OTHER,
     AckRecord,
+    BehindRecord,
     FenceRecord,
     FindingRecord,
     GoneRecord,
@@ -45,7 +47,7 @@ from kordon.testing.large_layouts import LARGEST, forged
 LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)
 FOLLOWING: Final = LAYOUT.next_epoch(4)
 GROWN: Final = LAYOUT.changed(FOLLOWING, {0: 100, 3: 0}, leader_epochs={0: 7, 3: 1})
-FENCE: Final = FenceRecord("f1", "orders", FOLLOWING, LAYOUT.sealed_by(FOLLOWING))
+FENCE: Final = FenceRecord("f1", "orders", FOLLOWING, LAYOUT.change_to(FOLLOWING).sealed)
 RECORDS: Final[Mapping[str, Value]] = {
     "topic/orders": TopicRecord(GROWN, UUID(int=2), Takeover(5, {0: 7}, ("a",))),
     "image/orders/1/2": ImageRecord({7: Written(0, 41)}, 1_790_000_000_000),
@@ -57,6 +59,7 @@ RECORDS: Final[Mapping[str, Value]] = {
     "outcome/w1": OutcomeRecord(3, "no such topic"),
     "finding/orders": FindingRecord("records_lost", "orders", "text", 5),
     "janitor/orders": JanitorRecord({0: 12}),
+    "behind/orders": BehindRecord(5, {"orders-mailer": 1204}),
 }
 HARMS: Final = frozenset({"topic", "image", "fence"})
 """Kinds without which a topic is not served."""
@@ -408,7 +411,7 @@ def test_every_layout_that_changes_lead_to_is_sound(steps: list[tuple[int, bool,
         some = min(layout.open_segments)
         shortened = {some: 3} if is_short else None
         following = layout.next_epoch(u, shortened=shortened, renewed=(some,) if is_renewed else ())
-        touched = layout.sealed_by(following) | layout.opened_by(following)
+        touched = layout.change_to(following).touched
         cuts = {q: 100 * (number + 1) if q != some or not is_short else 3 for q in touched}
         layout = layout.changed(following, cuts)
         assert why_unsound(layout) == ""

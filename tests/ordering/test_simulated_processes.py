@@ -1,4 +1,4 @@
-"""The product's own keeper and controller run in simulated processes: stopped, woken, killed, in the world's time."""
+"""The product's own layout member and controller in simulated processes: stopped, woken, killed, in virtual time."""
 
 from __future__ import annotations
 

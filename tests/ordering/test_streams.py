@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, NO_V, owner_of, tag, untag
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.streams import is_physical, physical_stream, shown_partition
 
 CREATED = Layout.created("orders", UUID(int=7), 3, 12)

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering import takeover as rules
-from kordon.proxy.ordering.changes import Abandoned, Commit, Prepare, Producers, ReadCuts
+from kordon.proxy.ordering.changes import Abandoned, Change, Command, Commit, Prepare, Producers, ReadCuts
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.images import ImageRecord, Written
-from kordon.proxy.ordering.layout import Layout, Placement
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.reading import Resident, reading_place, tenancies
 from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value, dump, load
 from kordon.proxy.ordering.takeover import (
@@ -53,7 +54,7 @@ class Topic:
     takeover: Takeover | None = None
     logs: dict[int, list[tuple[int, tuple[int, int, int]]]] = field(default_factory=dict)
     positions: dict[int, int] = field(default_factory=lambda: {0: 0})
-    """The group has committed before: one that begins only later is not waited for (docs/managed-topics.md)."""
+    """The group has committed before: one that begins only later is not waited for (docs/taking-over.md)."""
     read: list[tuple[int, int, int]] = field(default_factory=list)
 
     def write(self, v: int, record: tuple[int, int, int]) -> None:
@@ -73,7 +74,7 @@ class Topic:
         """The controller looks at the group."""
         assert self.takeover is not None
         committed = {v: offset for v, offset in self.positions.items() if v < self.layout.n}
-        behind = [] if rules.has_passed(self.takeover, committed, {}) else ["group"]
+        behind = ["group"] if rules.left_to_read(self.takeover, committed, {}) else []
         self.takeover = looked_at(self.takeover, behind)
         if self.takeover is None:
             self.layout = replace(self.layout, withheld=False)
@@ -160,7 +161,7 @@ def test_no_record_is_lost_doubled_or_reordered(data: st.DataObject) -> None:
     play = Play(data, topic, producers)
 
     play.some(play.write, play.poll)
-    topic.begin(first_placement(topic.layout, quiesced=data.draw(st.booleans())))
+    topic.begin(first_placement(topic.layout, quiesced=data.draw(st.booleans()), delivers=False))
     if topic.layout.epochs[-1].placement is Placement.OWN:
         play.some(play.write, play.poll, play.see)
     for producer in producers:
@@ -175,15 +176,15 @@ def test_no_record_is_lost_doubled_or_reordered(data: st.DataObject) -> None:
     play.end()
 
 
-def nobody_is_behind(*_: object) -> bool:
-    """In place of a look at what a group has read."""
-    return True
+def nobody_is_behind(*_: object) -> int:
+    """In place of a look at what a group has left to read."""
+    return 0
 
 
 def _behind(monkeypatch: pytest.MonkeyPatch, *, waits: bool) -> list[tuple[int, int, int]]:
     """A key's old records are unread when its new virtual partition gets others; what a group reads, v >= N first."""
     if not waits:
-        monkeypatch.setattr(rules, "has_passed", nobody_is_behind)
+        monkeypatch.setattr(rules, "left_to_read", nobody_is_behind)
     topic = Topic(Layout.unmanaged("orders", UUID(int=1), 1, 2))
     producer = Producer((1,), 1)
     topic.write(0, (0, 0, 0))
@@ -221,11 +222,19 @@ def committed(commands: Sequence[object]) -> dict[str, Value | None]:
     return dict(commit.records)
 
 
+def take_over(
+    made: Controller, record: TopicRecord, placement: Placement, expected: dict[int, int] | None = None
+) -> list[Command]:
+    """Begins to manage a topic that has data."""
+    made.known.know(record, {})
+    return made.begin(Change("orders", 2, placement=placement, expected=expected), 0.0)
+
+
 def test_the_controller_takes_over_in_two_changes() -> None:
     """First v < N stay where they are, with images of producers that know nothing; then all go to their homes."""
     made = Controller(frozenset({"a"}), -80.0)
     record = TopicRecord(TOPIC, FACE, Takeover(UNTIL))
-    assert made.take_over(record, Placement.OWN, 0.0) == [Prepare("orders", 2)]
+    assert take_over(made, record, Placement.OWN) == [Prepare("orders", 2)]
     made.on_prepared("orders", None, 0.0)
     fence = committed(made.on_tick(0.1, "f1"))["fence/orders"]
     assert isinstance(fence, FenceRecord)
@@ -241,7 +250,7 @@ def test_the_controller_takes_over_in_two_changes() -> None:
     assert (taken.layout.homes[:2], taken.layout.withheld, taken.takeover) == ((0, 1), True, Takeover(UNTIL))
     made.on_committed("orders", 0.4)
 
-    made.resize("orders", 2, 1.0)
+    made.begin(Change("orders", 2), 1.0)
     made.on_prepared("orders", None, 1.0)
     fence = committed(made.on_tick(1.1, "f2"))["fence/orders"]
     assert isinstance(fence, FenceRecord)
@@ -266,7 +275,7 @@ def test_the_controller_takes_over_in_two_changes() -> None:
 def test_what_is_not_quiesced_is_given_up_before_anything_has_changed(read: dict[int, Producers], says: str) -> None:
     """A record behind the proven end, or an open transaction: the fence goes, the layout never was."""
     made = Controller(frozenset({"a"}), -80.0)
-    made.take_over(TopicRecord(TOPIC, FACE, Takeover(UNTIL)), Placement.LINEAR, 0.0, expected={0: 5, 1: 9})
+    take_over(made, TopicRecord(TOPIC, FACE, Takeover(UNTIL)), Placement.LINEAR, {0: 5, 1: 9})
     made.on_prepared("orders", None, 0.0)
     fence = committed(made.on_tick(0.1, "f1"))["fence/orders"]
     assert isinstance(fence, FenceRecord)
@@ -296,11 +305,11 @@ def test_a_takeover_that_lost_its_controller_before_the_cut_is_begun_again_by_it
 def test_a_group_is_waited_for_until_it_has_read_what_was_there() -> None:
     """By its commits; records that retention has taken are nobody's to read; who has no commit reads something else."""
     takeover = Takeover(UNTIL, {0: 10, 1: 20})
-    assert not rules.has_passed(takeover, {0: 10, 1: 19}, {})
-    assert not rules.has_passed(takeover, {0: 10}, {}), "it has all of partition 1 to read yet"
-    assert rules.has_passed(takeover, {0: 10, 1: 20}, {})
-    assert rules.has_passed(takeover, {0: 3, 1: 30}, {0: 10})
-    assert rules.has_passed(takeover, {}, {})
+    assert rules.left_to_read(takeover, {0: 10, 1: 19}, {}) == 1
+    assert rules.left_to_read(takeover, {0: 10}, {}) == 20, "it has all of partition 1 to read yet"
+    assert rules.left_to_read(takeover, {0: 10, 1: 20}, {}) == 0
+    assert rules.left_to_read(takeover, {0: 3, 1: 30}, {0: 10}) == 0
+    assert rules.left_to_read(takeover, {}, {}) == 0
 
 
 def test_a_group_that_is_left_out_is_not_waited_for() -> None:
@@ -330,10 +339,11 @@ def test_the_old_view_is_waited_out_online_and_left_out_quiesced() -> None:
     assert next_step(own, Takeover(None), LATER) is TakeoverStep.SHOWN
     assert next_step(own, Takeover(UNTIL), UNTIL - 1) is TakeoverStep.WAIT
     assert next_step(own, Takeover(UNTIL), UNTIL) is TakeoverStep.CUT
-    assert first_placement(TOPIC, quiesced=False) is Placement.OWN
-    assert first_placement(TOPIC, quiesced=True) is Placement.LINEAR
+    assert first_placement(TOPIC, quiesced=False, delivers=False) is Placement.OWN
+    assert first_placement(TOPIC, quiesced=False, delivers=True) is Placement.SHARED
+    assert first_placement(TOPIC, quiesced=True, delivers=False) is Placement.LINEAR
     same = Layout.unmanaged("orders", UUID(int=1), 2, 2)
-    assert first_placement(same, quiesced=False) is Placement.LINEAR
+    assert first_placement(same, quiesced=False, delivers=True) is Placement.LINEAR
 
 
 def test_only_a_quiesced_takeover_leaves_clients_no_time_to_see_more_partitions() -> None:

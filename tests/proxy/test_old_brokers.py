@@ -3,6 +3,7 @@
 import pytest
 
 from kordon.codecs import apis
+from kordon.codecs.messages import api
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.testing.fake_broker import FakeBroker
 
@@ -14,7 +15,7 @@ async def test_a_broker_that_lacks_a_version_is_not_down() -> None:
     broker = FakeBroker()
     broker.topology.tried(1, None)
     with pytest.raises(UpstreamUnavailable, match="no common version of Metadata"):
-        await broker.ask_any("test", apis.METADATA, LATER, {})
+        await broker.ask_any("test", api(apis.METADATA), LATER, {})
     assert broker.topology.nodes[1].error is None
 
 
@@ -23,5 +24,5 @@ async def test_a_broker_that_cannot_be_reached_is_down() -> None:
     broker = FakeBroker()
     broker.is_away = True
     with pytest.raises(UpstreamUnavailable):
-        await broker.ask_any("test", apis.METADATA, range(9), {})
+        await broker.ask_any("test", api(apis.METADATA), range(9), {})
     assert broker.topology.nodes[1].error == "nobody answers"

@@ -140,7 +140,7 @@ def test_jars_are_found_where_the_user_says_or_spark_has_them(tmp_path: Path) ->
     ("arguments", "words"),
     [
         ((), "name the brokers"),
-        (("--bootstrap", "x:1", "--config", "{config}"), "no use for password"),
+        (("--bootstrap", "x:1", "--config", "{config}"), "remove password"),
         (("--bootstrap", "x:1", "--conf", "wrong"), "NAME=VALUE"),
         (("--bootstrap", "x:1", "--metrics-address", "nowhere"), "HOST:PORT"),
     ],
@@ -157,7 +157,9 @@ def test_a_missing_part_names_what_brings_it(tmp_path: Path, monkeypatch: pytest
     """Not with a stack, but with a command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     ended = CliRunner().invoke(main, ["audit", "run", "--bootstrap", "x:1", "--out", str(tmp_path)])
-    assert (ended.exit_code, "pip install 'kordon[audit]'" in ended.output) == (2, True)
+    assert (ended.exit_code, "pip install '.[audit]'" in ended.output) == (2, True)
+    ended = CliRunner().invoke(main, ["audit", "report", "--from", str(tmp_path)])
+    assert (ended.exit_code, "pip install '.[audit]'" in ended.output) == (2, True)
     monkeypatch.undo()
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("JAVA_HOME", raising=False)

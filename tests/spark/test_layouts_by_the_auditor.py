@@ -11,7 +11,8 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 
 from pyspark.sql import SparkSession
 
-from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout, Placement
+from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
+from kordon.proxy.ordering.placements import Placement
 from kordon.spark_jobs.layouts import SegmentRow, StayRow, expand, newest
 from kordon.spark_jobs.schema import DECISIONS
 from kordon.testing.layout_histories import histories
@@ -27,13 +28,25 @@ def test_the_auditor_derives_the_stays_that_the_product_derives(layout: Layout) 
             *("orders", stream, stay.move, stay.partition, stay.start, stay.end, stay.kept_end),
             *(stay.tagged, place, stay.start, False),
         )
-        for stream in layout.streams
+        for stream in layout.residence.streams
         for place, stay in enumerate(layout.chain(stream).stays)
     ]
-    told = [stay._replace(shortened=False) for stay in stays]
+    told = [stay._replace(floor=stay.start, shortened=False, shared_from=None, shared_to=None) for stay in stays]
     assert sorted(told, key=_by_place) == sorted(product, key=_by_place)
     assert all(stay.shortened for stay in stays if stay.stream >= 0 and stay.kept_end != stay.end)
     assert not any(stay.shortened for stay in stays if not any(epoch.shortened for epoch in layout.epochs))
+
+
+@given(histories())
+def test_the_auditor_knows_where_all_is_given_out_as_the_old_partition(layout: Layout) -> None:
+    """In the segments of a takeover that shares them, for all who lived there (TAKEOVER-SHARES)."""
+    epochs = {epoch.number for epoch in layout.epochs if epoch.placement is Placement.SHARED}
+    segments = {(each.id.partition, each.start, each.end) for each in layout.segments if each.id.epoch in epochs}
+    _, stays = expand(LAYOUT_JSON.dump_json(layout).decode())
+    shared = {(stay.partition, stay.shared_from, stay.shared_to) for stay in stays if stay.shared_from is not None}
+    assert shared == segments
+    guests = [stay for stay in stays if stay.stream not in {stay.partition, ~stay.partition}]
+    assert all(stay.floor >= (stay.shared_to or 0) for stay in guests)
 
 
 @given(histories())

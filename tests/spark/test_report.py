@@ -14,12 +14,13 @@ from click.testing import CliRunner
 
 from kordon.spark_jobs import report
 from kordon.spark_jobs.cli import audit
-from kordon.spark_jobs.report.command import report as command
 from kordon.spark_jobs.report.kinds import KINDS, kind_of
+from kordon.spark_jobs.report.page import render, report_of
 from kordon.spark_jobs.report.series import Clock, lag
 from kordon.spark_jobs.report.tables import Row, read
 from kordon.spark_jobs.report.topics import topics
-from kordon.spark_jobs.report.verdicts import PROMISES
+from kordon.spark_jobs.report.verdicts import PROMISES, RuleVerdict
+from kordon.spark_jobs.report_command import report as command
 from kordon.testing import report_sample
 
 UNKNOWN = {**report_sample.FINDING, "verdict": "unknown", "kind": "gap", "rule": 0, "name": "GAPS", "finding_id": "g"}
@@ -38,7 +39,7 @@ def test_a_clean_run_says_that_order_held(tmp_path: Path) -> None:
 
     assert told.headline == "Order held."
     assert set(told.verdicts.values()) == {"pass"}
-    assert "None: nothing that was read contradicts a promise" in (tmp_path / "report.html").read_text()
+    assert "None: nothing that the auditor has read contradicts a promise" in (tmp_path / "report.html").read_text()
 
 
 def test_a_broken_rule_fails_and_the_others_pass(tmp_path: Path) -> None:
@@ -119,6 +120,26 @@ def test_a_rule_that_the_audit_did_not_run_is_said_so(tmp_path: Path) -> None:
     told = report.write(tmp_path / "audit", tmp_path / "report.html")
 
     assert {each.name: each.why for each in told.judged}["NO-SKIP"] == "This audit did not run the rule."
+
+
+@pytest.mark.parametrize("has_verdicts", [True, False])
+def test_rules_with_nothing_to_judge_are_folded_away(tmp_path: Path, *, has_verdicts: bool) -> None:
+    """Whoever opens the page sees verdicts first; where there is no verdict at all, the rules are there at once."""
+    report_sample.write(tmp_path / "audit")
+    tables = read(tmp_path / "audit")
+    judged = [row for row in tables.checked if has_verdicts and row["rule"] != 5]
+    findings = [row for row in tables.findings if has_verdicts and row["rule"] != 5]
+
+    told = report_of(replace(tables, checked=judged, findings=findings))
+    page = render(told, 0)
+
+    section = page.split('id="rules"')[1].split("</section>")[0]
+    shown, _, folded = section.partition("<details")
+    assert ("NO-SKIP" in shown, "NO-SKIP" in folded) == (False, True)
+    assert ("KEY-ORDER" in shown) == has_verdicts
+    assert folded.startswith(" open") != has_verdicts
+    idle = sum(each.verdict is RuleVerdict.NOTHING for each in told.judged)
+    assert f"Rules with nothing to judge ({idle})" in folded
 
 
 def test_a_half_written_micro_batch_is_not_read(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from kordon.spark_jobs.rules.belonging import PLACED
 from kordon.spark_jobs.rules.rule import Facts
 from kordon.spark_jobs.schema import BATCHES, DECISIONS, FINDINGS, READ_TO, SEGMENTS, STAYS
 from kordon.spark_jobs.summaries import SUMMARIES, pauses, proofs
-from kordon.spark_jobs.summaries.traffic import MOST_BUCKETS
+from kordon.spark_jobs.summaries.traffic import MOST_BUCKETS, MOST_PIECES
 from kordon.testing.rule_plays import table
 
 Row = Mapping[str, Any]
@@ -88,6 +88,33 @@ def test_traffic_is_summed_per_stream_home_and_second(spark: SparkSession) -> No
     assert (row["admitted_batches"], row["repeated"]) == (4, 2)
     assert (row["admitted_to"], row["delivered_to"], row["delivered_records"]) == (19, 16, 7)
     assert row["bucket_ms"] == START
+
+
+def test_even_traffic_is_even_in_every_second(spark: SparkSession) -> None:
+    """Runs of about a second end at moments of their own. Each counts where it lasted, so no second seems empty."""
+    runs = [
+        decided(each, "admit", 1.01 * (each + 1), **(ADMIT | {"records": 101}), began_ms=START + 1010 * each,
+                first_offset=101 * each, last_offset=101 * each + 100)
+        for each in range(100)
+    ]  # fmt: skip
+
+    rows = sorted(folded(spark, "traffic", runs[:50], runs[50:]), key=lambda row: row["bucket_ms"])
+
+    assert [row["bucket_ms"] - START for row in rows] == [1000 * second for second in range(101)]
+    assert {row["admitted_records"] for row in rows} <= {99, 100, 101}
+    assert sum(row["admitted_records"] for row in rows) == 10_100
+    assert sum(row["admitted_batches"] for row in rows) == 200
+    assert all(100 * (second + 1) - 3 <= row["admitted_to"] <= 100 * (second + 1) for second, row in enumerate(rows))
+    assert rows[-1]["admitted_to"] == 10_099
+
+
+def test_a_run_of_an_hour_is_some_pieces_with_the_same_sums(spark: SparkSession) -> None:
+    """However long somebody lets runs be, the table stays bounded."""
+    run = {**ADMIT, "records": 1_000, "began_ms": START, "first_offset": 0, "last_offset": 999}
+    rows = folded(spark, "traffic", [decided(0, "admit", 3600, **run)])
+    assert 32 <= len(rows) <= MOST_PIECES + 1
+    assert sum(row["admitted_records"] for row in rows) == 1_000
+    assert max(row["admitted_to"] for row in rows) == 999
 
 
 def test_traffic_of_a_day_has_wider_buckets_and_the_same_sums(spark: SparkSession) -> None:

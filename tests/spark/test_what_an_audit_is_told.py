@@ -156,7 +156,7 @@ def test_what_cannot_be_gone_on_with_is_told(spark: SparkSession, tmp_path: Path
     assert "checkpoint/offsets/7 is not what Spark wrote" in refused(Storage(spark, out).begun)
     engine = Engine(spark, Storage(spark, out), EngineParts(rules=(), summaries=()))
     rows = table(spark, [], DECISIONS)
-    assert "state/_known/7 is missing or broken" in refused(lambda: engine.run(rows, 8))
+    assert "state/_known/7 is missing or damaged" in refused(lambda: engine.run(rows, 8))
 
 
 def test_causes_have_cures() -> None:

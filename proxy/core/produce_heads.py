@@ -1,0 +1,102 @@
+"""How Produce requests begin: whether one has an answer, and whether it names what somebody asks for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kordon.codecs.errors import WireError
+from kordon.codecs.look import REQUEST_LOOK_BYTES, SIZE_BYTES, holds_any, look_names, look_only_name, look_produce
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.errors import ClientProtocolError
+from kordon.proxy.core.frame_limits import FrameLimits, too_long_a_head
+from kordon.proxy.core.interception import Interception
+from kordon.proxy.core.verdicts import Route
+from kordon.proxy.core.waiting import PendingRequest, Waiting
+
+_CLIENT_ID_AT: Final = REQUEST_LOOK_BYTES - 2
+"""Where the length of the client id stands in a frame, behind the correlation id."""
+_LONGEST_KEPT_HEAD: Final = 1024
+"""Most bytes of a Produce request that are kept of what stands before its records; a name takes up to 249."""
+
+
+class _ProduceHead:
+    """How a Produce request to one topic begins that has to be answered and names nothing that is asked for.
+
+    Args:
+        names_end: Where the name or id of its topic ends.
+    """
+
+    __slots__ = ("end", "head", "least_bytes", "route", "wanted")
+
+    def __init__(self, route: Route, wanted: tuple[bytes, ...], chunk: memoryview, at: int, names_end: int) -> None:
+        self.route = route
+        self.wanted = wanted
+        self.head = chunk[at + _CLIENT_ID_AT : names_end].tobytes()
+        """From the length of the client id on: what stands before it differs from request to request."""
+        self.end = names_end - at
+        self.least_bytes = self.end - SIZE_BYTES
+        """The size of a request that is no longer than its head."""
+
+
+class ProduceHeads:
+    """Looks at the heads of a connection's Produce requests that nobody wants to decide on.
+
+    Most begin like the one before, up to the name of their topic, and go its way without another look.
+
+    Args:
+        waiting: Gets the requests that have an answer.
+    """
+
+    def __init__(self, limits: FrameLimits, waiting: Waiting, interception: Interception) -> None:
+        self._limits = limits
+        self._waiting = waiting
+        self._interception = interception
+        self._last: _ProduceHead | None = None
+
+    def begin(self, pending: PendingRequest, size: int, chunk: memoryview, at: int, end: int) -> bool | None:
+        """Queues a Produce request for its response, unless acks=0 says that none will come.
+
+        Returns:
+            Whether its head is all there; None: the request has to be held.
+
+        Raises:
+            ClientProtocolError: It is refused.
+        """
+        route, last = pending.route, self._last
+        wanted = self._interception.asked_for(route)
+        if (
+            last is not None
+            and last.route is route
+            and last.wanted is wanted
+            and last.least_bytes <= size
+            and chunk[at + _CLIENT_ID_AT : at + last.end].tobytes() == last.head
+        ):
+            self._waiting.append(pending)
+            return True
+        return self._look(pending, size, chunk, at, end)
+
+    def _look(self, pending: PendingRequest, size: int, chunk: memoryview, at: int, end: int) -> bool | None:
+        frame_end = at + SIZE_BYTES + size
+        end = min(end, frame_end)
+        route = pending.route
+        try:
+            acks, topics_at = look_produce(chunk, at, end, route.version)
+        except WireError as error:
+            raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, str(error)) from None
+        if acks is None:
+            if end == frame_end:
+                raise ClientProtocolError(CloseCause.MALFORMED_REQUEST, "a Produce request ends before its acks")
+            if end - at > 2 * self._limits.header_bytes:
+                raise too_long_a_head(self._limits, route.api.key, size)
+            return False
+        names_end = look_only_name(chunk, topics_at, end, route.version)
+        if wanted := self._interception.asked_for(route):
+            said = chunk[at:names_end].tobytes() if names_end else None
+            said = said or look_names(chunk, at, topics_at, end, route.version)
+            if said is None or holds_any(said, wanted):
+                return None
+        if acks != 0:
+            self._waiting.append(pending)
+            if names_end and names_end - at <= _LONGEST_KEPT_HEAD:
+                self._last = _ProduceHead(route, wanted, chunk, at, names_end)
+        return True

@@ -1,0 +1,64 @@
+"""How long one connection may take for what."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from kordon.proxy.core.causes import CloseCause
+
+
+class TimeLimits(Protocol):
+    """The times of one connection (`kordon.proxy.config.config.Limits`)."""
+
+    @property
+    def idle_ms(self) -> int:
+        """Milliseconds without a byte either way after which a connection ends."""
+        ...
+
+    @property
+    def handshake_ms(self) -> int:
+        """Milliseconds from the connection's beginning to its first whole request."""
+        ...
+
+    @property
+    def request_ms(self) -> int:
+        """Milliseconds from a request's first byte to its last."""
+        ...
+
+
+class Timeouts:
+    """What of one connection has taken too long.
+
+    Args:
+        now: When it began, in seconds of a monotonic clock.
+    """
+
+    __slots__ = ("_limits", "_opened", "active")
+
+    def __init__(self, limits: TimeLimits, now: float) -> None:
+        self.active = now
+        """When a byte last came, either way."""
+        self._limits = limits
+        self._opened = now
+
+    def overdue(
+        self, now: float, *, frames: int, frame_started: float | None, is_answered: bool
+    ) -> tuple[CloseCause, str] | None:
+        """Returns why the connection is to end; None: it may go on.
+
+        Args:
+            now: The time, as of the beginning.
+            frames: How many requests have begun so far.
+            frame_started: When the one under way began; None: none is.
+            is_answered: Whether no response is due.
+        """
+        limits = self._limits
+        if not frames and now - self._opened > limits.handshake_ms / 1000:
+            detail = f"no whole request within limits.handshake_ms ({limits.handshake_ms})"
+            return CloseCause.HANDSHAKE_TIMEOUT, detail
+        if frame_started is not None and now - frame_started > limits.request_ms / 1000:
+            detail = f"a request was not complete within limits.request_ms ({limits.request_ms})"
+            return CloseCause.REQUEST_TIMEOUT, detail
+        if now - self.active > limits.idle_ms / 1000 and is_answered:
+            return CloseCause.IDLE, f"nothing was sent for limits.idle_ms ({limits.idle_ms})"
+        return None

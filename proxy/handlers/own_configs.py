@@ -1,0 +1,65 @@
+"""Kordon's topic configs, and what is wished by setting them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.ordering.hashing import why_not
+from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.wishes import Manage, OrderDelivery, SetJanitor, Wish
+from kordon.proxy.topics.managed_topics import OWN_NAMES, face_of
+
+VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
+"""Topic config: managed, with so many virtual partitions."""
+TAKEOVER: Final = "kordon.takeover"
+"""Given with `VIRTUAL_PARTITIONS` for a topic with data: online (the default), delivering or quiesced."""
+TRANSITION_MS: Final = "kordon.takeover.transition.ms"
+"""Given with them: how long clients may have the old view."""
+LEFT_OUT: Final = "kordon.takeover.left.out"
+"""Groups, with commas, that a takeover does not wait for."""
+ORDERED_DELIVERY: Final = "enable.ordered.delivery"
+"""Topic config of KIP-253; only managed topics have it."""
+JANITOR: Final = "kordon.janitor"
+"""Topic config: old values of keys are taken out of partitions that they have left; compacted topics need it."""
+OWN_CONFIGS: Final = "kordon."
+"""How the names of topic configs begin that only Kordon has."""
+OF_MANAGED: Final = frozenset({VIRTUAL_PARTITIONS, ORDERED_DELIVERY, JANITOR})
+"""Topic configs that brokers do not hear of."""
+
+
+def managed_wish(name: str, value: str | None, partitions: int) -> Wish | OutcomeRecord:
+    """Reads `VIRTUAL_PARTITIONS`.
+
+    Args:
+        partitions: How many physical ones it has at first; below 1: that is not known yet.
+
+    Returns:
+        What is wished, or why it cannot be.
+    """
+    if name in OWN_NAMES:
+        return OutcomeRecord(Code.INVALID_TOPIC, f"{name} cannot be managed: {face_of(name)} is Kordon's own")
+    if value is None or not value.isdigit():
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is a number of partitions, not {value!r}")
+    problem = why_not(partitions, partitions, int(value)) if partitions > 0 else None
+    return OutcomeRecord(Code.INVALID_PARTITIONS, problem) if problem else Manage(name, int(value))
+
+
+def ordered_wish(name: str, value: str | None) -> OrderDelivery | OutcomeRecord:
+    """Reads enable.ordered.delivery as brokers read a boolean; None: the default."""
+    told = _boolean(ORDERED_DELIVERY, "true" if value is None else value)
+    return told if isinstance(told, OutcomeRecord) else OrderDelivery(name, told)
+
+
+def janitor_wish(name: str, value: str | None) -> SetJanitor | OutcomeRecord:
+    """Reads kordon.janitor as brokers read a boolean; None: the default."""
+    told = _boolean(JANITOR, "false" if value is None else value)
+    return told if isinstance(told, OutcomeRecord) else SetJanitor(name, told)
+
+
+def _boolean(config: str, value: str) -> bool | OutcomeRecord:
+    told = value.strip().lower()
+    if told not in ("true", "false"):
+        detail = f"Invalid value {value} for configuration {config}: Expected value to be either true or false"
+        return OutcomeRecord(Code.INVALID_CONFIG, detail)
+    return told == "true"

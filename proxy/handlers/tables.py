@@ -1,0 +1,184 @@
+"""The two tables of handlers, which say for each view what Kordon handles. All other requests pass as they came.
+
+In the virtual view clients see virtual partitions; stock connections have it. In the physical view, the dialect's, they
+see physical ones, so that more passes. `closed.py` keeps Kordon's own things from both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn
+from kordon.proxy.handlers.alter_configs import AlterConfigs
+from kordon.proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
+from kordon.proxy.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
+from kordon.proxy.handlers.api_handler import ApiHandler, HandlerContext
+from kordon.proxy.handlers.api_versions import ApiVersions, DialectApiVersions
+from kordon.proxy.handlers.caught_up import CaughtUp
+from kordon.proxy.handlers.consumer_group_describe import ConsumerGroupDescribe
+from kordon.proxy.handlers.consumer_group_heartbeat import ConsumerGroupHeartbeat, DialectConsumerGroupHeartbeat
+from kordon.proxy.handlers.consumer_group_position import ConsumerGroupPosition
+from kordon.proxy.handlers.create_partitions import CreatePartitions
+from kordon.proxy.handlers.create_topics import CreateTopics
+from kordon.proxy.handlers.delete_acls import DeleteAcls
+from kordon.proxy.handlers.delete_records import DeleteRecords
+from kordon.proxy.handlers.delete_topics import DeleteTopics
+from kordon.proxy.handlers.describe_acls import DescribeAcls
+from kordon.proxy.handlers.describe_configs import DescribeConfigs
+from kordon.proxy.handlers.describe_groups import DescribeGroups
+from kordon.proxy.handlers.describe_producers import DescribeProducers
+from kordon.proxy.handlers.describe_topic_partitions import DescribeTopicPartitions, DialectDescribeTopicPartitions
+from kordon.proxy.handlers.elect_leaders import ElectLeaders
+from kordon.proxy.handlers.fetch import Fetch
+from kordon.proxy.handlers.floor_wishes import FloorWishes
+from kordon.proxy.handlers.handlers import Handlers
+from kordon.proxy.handlers.incremental_alter_configs import IncrementalAlterConfigs
+from kordon.proxy.handlers.join_group import JoinGroup
+from kordon.proxy.handlers.list_offsets import ListOffsets
+from kordon.proxy.handlers.metadata import DialectMetadata, Metadata
+from kordon.proxy.handlers.offset_commit import OffsetCommit
+from kordon.proxy.handlers.offset_delete import OffsetDelete
+from kordon.proxy.handlers.offset_fetch import DialectOffsetFetch, OffsetFetch
+from kordon.proxy.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
+from kordon.proxy.handlers.other_refusals import OtherRefusals
+from kordon.proxy.handlers.partition_leader_epochs import PartitionLeaderEpochs
+from kordon.proxy.handlers.position_reports import MemberReports
+from kordon.proxy.handlers.produce import Produce
+from kordon.proxy.handlers.retired_partitions import RetiredPartitions
+from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
+from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
+from kordon.proxy.handlers.subscriptions import Subscriptions
+from kordon.proxy.handlers.sync_group import SyncGroup
+from kordon.proxy.handlers.topic_wishes import Fulfil
+from kordon.proxy.handlers.txn_offset_commit import TxnOffsetCommit
+from kordon.proxy.kafka.broker_connections import BrokerConnections
+from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
+from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.reads.aborted import ReadCommitted
+from kordon.proxy.reads.fetch_handler import FetchHandler
+from kordon.proxy.reads.gating import Gates
+from kordon.proxy.reads.worker_reads import WorkerReads
+from kordon.proxy.runtime.turns import Turns
+from kordon.proxy.topics.managed_topics import ManagedTopics
+from kordon.proxy.topics.views import PHYSICAL, VIRTUAL, View
+from kordon.proxy.writes.write_dispatcher import WriteDispatcher
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerParts:
+    """What handlers use of a worker.
+
+    Attributes:
+        topics: What is managed.
+        journal: Where decisions are recorded.
+        turns: Share of the worker's time.
+        links: Connections to brokers.
+        leaders: Who leads physical partitions.
+        dispatcher: Takes what is written.
+        reads: Read physical logs.
+        gates: Hold partitions of dialect groups.
+        subscriptions: What members of KIP-848 groups subscribe to.
+        reports: Positions of dialect groups.
+        caught_up: Which groups have nothing left to read.
+        wish: Has a wish come true.
+        state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
+        read_layouts_to_end: Returns when all layouts that were durable at the call are adopted.
+        may_serve: Whether the worker's lease lives.
+        most_rows: Most rows of a request that is read (`limits.request_rows`).
+        opened_bytes: Most bytes of records that a compressed batch of the dialect may hold (`limits.opened_bytes`).
+        offers_dialect: Whether the dialect is announced (`ordering.dialect`).
+    """
+
+    topics: ManagedTopics
+    journal: Journal
+    turns: Turns
+    links: BrokerConnections
+    leaders: Leaders
+    dispatcher: WriteDispatcher
+    reads: WorkerReads
+    gates: Gates
+    subscriptions: Subscriptions
+    reports: MemberReports
+    caught_up: CaughtUp
+    wish: Fulfil
+    state_of: Callable[[str], str | None]
+    read_layouts_to_end: Callable[[], Awaitable[object]]
+    may_serve: Callable[[], bool]
+    most_rows: int
+    opened_bytes: int
+    offers_dialect: bool
+
+
+def virtual_handlers(worker: WorkerParts) -> Handlers:
+    """Returns the handlers of stock connections."""
+    topics, questions = worker.topics, PartitionLeaderRequests(worker.links, worker.leaders)
+    offsets = ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve)
+    handlers = [
+        *_in_both_views(worker),
+        ApiVersions(offers_dialect=worker.offers_dialect),
+        Produce(topics, worker.dispatcher),
+        Fetch(ReadCommitted(FetchHandler(worker.reads), topics, worker.leaders)),
+        offsets,
+        OffsetForLeaderEpoch(topics, questions, worker.may_serve),
+        DeleteRecords(topics, questions, offsets, FloorWishes(worker.wish).raise_floors),
+        Metadata(),
+        DescribeTopicPartitions(),
+        OffsetCommit(),
+        OffsetFetch(worker.caught_up),
+        TxnOffsetCommit(),
+        OffsetDelete(),
+        JoinGroup(),
+        SyncGroup(),
+        ConsumerGroupHeartbeat(worker.subscriptions),
+        AlterPartitionReassignments(),
+        AlterReplicaLogDirs(),
+        ElectLeaders(),
+        DescribeProducers(),
+    ]
+    return Handlers(handlers, _shared(worker, VIRTUAL))
+
+
+def physical_handlers(worker: WorkerParts) -> Handlers:
+    """Returns the handlers of connections that speak the dialect."""
+    topics, questions = worker.topics, PartitionLeaderRequests(worker.links, worker.leaders)
+    fetching = FetchHandler(worker.reads, worker.gates)
+    handlers = [
+        *_in_both_views(worker),
+        DialectApiVersions(offers_dialect=worker.offers_dialect),
+        Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes),
+        Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
+        ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL),
+        OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
+        DialectMetadata(RetiredPartitions(topics, worker.reads.ends.of)),
+        DialectDescribeTopicPartitions(),
+        DialectOffsetFetch(),
+        DialectConsumerGroupHeartbeat(worker.subscriptions),
+        ConsumerGroupPosition(worker.reports),
+        PartitionLeaderEpochs(topics, worker.turns),
+    ]
+    return Handlers(handlers, _shared(worker, PHYSICAL))
+
+
+def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
+    return [
+        CreateTopics(worker.wish),
+        DeleteTopics(worker.wish),
+        CreatePartitions(worker.wish),
+        AlterConfigs(worker.wish),
+        IncrementalAlterConfigs(worker.wish),
+        DescribeConfigs(worker.state_of),
+        DescribeAcls(),
+        DeleteAcls(),
+        DescribeGroups(),
+        ConsumerGroupDescribe(),
+        ShareGroupHeartbeat(),
+        StreamsGroupHeartbeat(),
+        AddPartitionsToTxn(),
+    ]
+
+
+def _shared(worker: WorkerParts, view: View) -> HandlerContext:
+    refusals = OtherRefusals(worker.journal, worker.topics, view)
+    return HandlerContext(worker.topics, refusals, worker.turns, worker.most_rows)

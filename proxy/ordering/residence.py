@@ -1,0 +1,63 @@
+"""Where each stream of a topic lives and has lived, derived from the topic's epochs and segments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from kordon.proxy.ordering.chain import Chain
+from kordon.proxy.ordering.placements import Epoch, Placement, Placements
+from kordon.proxy.ordering.runs import Run, RunHistory
+from kordon.proxy.ordering.segments import Segment
+from kordon.proxy.ordering.streams import Stream, physical_chains, physical_stream
+
+
+class Residence:
+    """Tells where streams live and have lived.
+
+    Args:
+        placements: Say where virtual partitions live in an epoch.
+        epochs: All so far, oldest first.
+        segments: All so far.
+    """
+
+    def __init__(self, placements: Placements, epochs: Sequence[Epoch], segments: Sequence[Segment]) -> None:
+        self.placements = placements
+        self._epochs = epochs
+        self._segments = segments
+
+    @cached_property
+    def homes(self) -> tuple[int | None, ...]:
+        """By virtual partition, the physical one that it lives on; None where it is not born yet."""
+        return self.placements.homes(self._epochs[-1])
+
+    @cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The virtual partitions as runs of neighbours that have always lived together, and so share a chain."""
+        return RunHistory(self.placements, self._epochs, self._segments).runs()
+
+    @cached_property
+    def chains(self) -> tuple[Chain, ...]:
+        """By virtual partition, where it lives and has lived."""
+        return tuple(run.chain for run in self.runs for _ in run.vs)
+
+    @cached_property
+    def physical_chains(self) -> Mapping[int, Chain]:
+        """By physical partition as such, where its stream lives and has lived."""
+        untagged = {epoch.number for epoch in self._epochs if epoch.placement is Placement.UNMANAGED}
+        return physical_chains(self._segments, untagged)
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """All that clients write and have written to: virtual partitions, and physical ones as such."""
+        return (*range(self.placements.v_count), *(physical_stream(q) for q in self.physical_chains))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether each virtual partition has only ever been the physical one of its number, offset by offset."""
+        stays = ((vs, stay) for vs, chain in self.runs for stay in chain.stays)
+        return all(vs == range(stay.partition, stay.partition + 1) and not stay.delta for vs, stay in stays)
+
+    def residents(self, partition: int) -> tuple[int, ...]:
+        """Returns the virtual partitions that live on a physical one."""
+        return tuple(v for vs in self.placements.residents(self._epochs[-1], partition) for v in vs)

@@ -1,0 +1,164 @@
+"""What has been read of one physical partition and is kept for its readers: views, and what was found empty."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Final
+
+from kordon.proxy.ordering.reading import Scanned
+from kordon.proxy.reads.indexing import Indexed
+from kordon.proxy.reads.read_tally import ReadTally
+from kordon.proxy.reads.segment_views import LogSegmentView, PassedRange, ServedBatch
+from kordon.proxy.reads.view_cache import ViewCache
+
+_NEXT_OFFSET: Final = attrgetter("next_offset")
+_MOST_PASSED: Final = 1_000
+"""Batches that cannot be opened; readers learn of them as they pass."""
+
+
+@dataclass(slots=True)
+class ReadSoFar:
+    """What a reader got of one stay, and its position there."""
+
+    position: int
+    """In the physical partition: all before it has been looked at."""
+    entries: list[ServedBatch] = field(default_factory=list[ServedBatch])
+    """In order."""
+    size_bytes: int = 0
+    leader_epoch: int = -1
+    """The physical one of the last batch that was looked at; -1: there was none."""
+    is_full: bool = False
+    """Whether more would not fit."""
+
+
+class KeptViews:
+    """The views of one physical partition, by offset.
+
+    Args:
+        cache: Decides how long they are kept.
+        tally: Counts how often what is wanted is here.
+    """
+
+    def __init__(self, cache: ViewCache, tally: ReadTally) -> None:
+        self.span = 0
+        """Offsets in the view that came last."""
+        self._cache = cache
+        self._tally = tally
+        self._scanned = Scanned()
+        self._starts: list[int] = []
+        self._views: dict[int, LogSegmentView] = {}
+        self._passed: list[PassedRange] = []
+
+    @property
+    def end(self) -> int:
+        """The offset up to which the log has been read; 0: it has not."""
+        return self._scanned.end
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more views would drive out what is still to be read."""
+        return self._cache.is_full
+
+    def take(self, stream: int, taken: ReadSoFar, limit: int, room_bytes: int) -> None:
+        """Goes on through what is here.
+
+        Args:
+            limit: Offset from which on nothing is given out.
+            room_bytes: Most bytes in all; the first batch is taken whatever its size.
+        """
+        while taken.position < limit and not taken.is_full:
+            skipped = self._scanned.skip(stream, taken.position)
+            if skipped > taken.position:
+                taken.position, taken.leader_epoch = min(skipped, limit), self._scanned.leader_epoch
+                continue
+            view = self.at(taken.position)
+            if view is None:
+                self._tally.misses += 1
+                return
+            self._tally.hits += 1
+            _take_from(view, stream, taken, limit, room_bytes)
+            if taken.position >= view.end:
+                view.unsent.discard(stream)
+            self._cache.touch(view)
+
+    def empty_until(self, stream: int, position: int, limit: int) -> int | None:
+        """Returns up to which offset of [position, limit) nothing of a stream is known to stand; None: something does.
+
+        What has not been read ends it: then it is below `limit`.
+        """
+        while position < limit:
+            skipped = self._scanned.skip(stream, position)
+            if skipped > position:
+                position = skipped
+                continue
+            view = self.at(position)
+            if view is None:
+                return position
+            entries = view.entries.get(stream, [])
+            following = bisect_right(entries, position, key=_NEXT_OFFSET)
+            if following < len(entries) and entries[following].base_offset < limit:
+                return None
+            position = view.end
+        return limit
+
+    def passed_between(self, start: int, end: int) -> list[PassedRange]:
+        """Returns what nobody gets of [start, end), because it cannot be opened."""
+        return [each for each in self._passed if start < each.end and each.start < end]
+
+    def at(self, offset: int) -> LogSegmentView | None:
+        """Returns the view that holds an offset."""
+        place = bisect_right(self._starts, offset) - 1
+        view = self._views[self._starts[place]] if place >= 0 else None
+        return view if view is not None and offset < view.end else None
+
+    def start_after(self, offset: int) -> int | None:
+        """Returns where the next view begins."""
+        place = bisect_right(self._starts, offset)
+        return self._starts[place] if place < len(self._starts) else None
+
+    def add(self, start: int, found: Indexed, size_bytes: int) -> None:
+        """Keeps what was found from an offset on, up to the next view, if there is anything between.
+
+        Args:
+            found: By owner.
+        """
+        before = self.start_after(start)
+        end = found.end if before is None else min(found.end, before)
+        if end <= start:
+            return
+        view = LogSegmentView(start, end, found.entries, found.leader_epoch, size_bytes, self._forget)
+        self.span = end - start
+        insort(self._starts, start)
+        self._views[start] = view
+        if found.passed:
+            self._passed = sorted({*self._passed, *found.passed})[-_MOST_PASSED:]
+        self._scanned.extend(start, end, view.last, found.leader_epoch)
+        self._cache.add(view)
+
+    def drop(self) -> None:
+        """Lets all views go."""
+        for view in list(self._views.values()):
+            self._cache.drop(view)
+
+    def _forget(self, view: LogSegmentView) -> None:
+        del self._views[view.start]
+        self._starts.remove(view.start)
+
+
+def _take_from(view: LogSegmentView, stream: int, taken: ReadSoFar, limit: int, room_bytes: int) -> None:
+    """Takes what a view has for a reader from its position on."""
+    entries = view.entries.get(stream, [])
+    for entry in entries[bisect_right(entries, taken.position, key=_NEXT_OFFSET) :]:
+        if entry.base_offset >= limit:
+            break
+        size = len(entry.data)
+        if taken.entries and taken.size_bytes + size > room_bytes:
+            taken.is_full = True
+            return
+        taken.entries.append(entry)
+        taken.size_bytes += size
+        taken.position = max(taken.position, entry.next_offset)
+    taken.position = max(taken.position, min(view.end, limit))
+    taken.leader_epoch = view.leader_epoch

@@ -1,0 +1,35 @@
+"""What reading of managed topics counts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class ReadTally:
+    """What reading of managed topics counts; every number only rises but those that say "now"."""
+
+    pulled_bytes: int = 0
+    """Records read from brokers."""
+    served_bytes: int = 0
+    """Records given to clients, fillers not among them; pulled over served is the read amplification."""
+    hits: int = 0
+    """Looks into the cache that found what was wanted; hits over hits and misses is the hit ratio."""
+    misses: int = 0
+    pulls: int = 0
+    """Partitions asked of brokers."""
+    fillers: int = 0
+    holes: int = 0
+    """Positions that were taken over offsets that retention had removed (HOLE-PASSED)."""
+    out_of_range: int = 0
+    evicted_unsent: int = 0
+    """Views that the bound drove out before all was sent: more of them means that the cache is too small."""
+    cached_bytes: int = 0
+    """Now."""
+    bypassed: Counter[str] = field(default_factory=Counter[str])
+    """By topic, batches of writers that went round Kordon, each time they were read (BYPASS-SHARED)."""
+    hidden: Counter[str] = field(default_factory=Counter[str])
+    """Batches that nobody gets as they are, by kind; of bypass and of dialect clients the records are given out.
+
+    Bypass counts here also where clients of the dialect read it, who get it as it is."""

@@ -1,0 +1,56 @@
+"""Pieces of physical logs as readers share them: batches by owner, in memory that is never copied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kordon.proxy.kafka.opening import Reason
+
+
+class ServedBatch(NamedTuple):
+    """A batch of a virtual partition, as clients get it."""
+
+    base_offset: int
+    """In the physical partition, like `next_offset`."""
+    next_offset: int
+    data: memoryview
+    records: int = 0
+    """That are a consumer's: none of a control batch."""
+
+
+class PassedRange(NamedTuple):
+    """Offsets [start, end) of the physical partition that nobody gets, because their batch cannot be opened."""
+
+    start: int
+    end: int
+    reason: Reason
+
+
+@dataclass(slots=True, eq=False)
+class LogSegmentView:
+    """A stretch of a physical partition's log, split by owner."""
+
+    start: int
+    end: int
+    """Offsets [start, end): all batches in between are here."""
+    entries: dict[int, list[ServedBatch]]
+    """By virtual partition."""
+    leader_epoch: int
+    """The physical one, of the last batch."""
+    size_bytes: int
+    forget: Callable[[LogSegmentView], None]
+    """Called when the cache lets it go."""
+    unsent: set[int] = field(init=False)
+    """Virtual partitions whose last batch here has not been sent to anybody."""
+    touched: float = 0.0
+    """When somebody has read it last, in seconds of the monotonic clock."""
+
+    def __post_init__(self) -> None:
+        self.unsent = set(self.entries)
+
+    @property
+    def last(self) -> dict[int, int]:
+        """By virtual partition, the end of its last batch."""
+        return {v: entries[-1].next_offset for v, entries in self.entries.items()}

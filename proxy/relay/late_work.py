@@ -1,0 +1,100 @@
+"""The tasks of one connection: requests that Kordon answers, and large messages that it takes in turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from kordon.codecs.look import Buffer
+from kordon.codecs.row import Row
+from kordon.proxy.core.causes import CloseCause
+from kordon.proxy.core.errors import ProtocolError, SilentWriteFailed
+from kordon.proxy.core.events import Decided, Event, LongReadDone, ReadInTurns, Served
+from kordon.proxy.core.interception import Answering
+from kordon.proxy.core.waiting import Awaits, PendingRequest
+from kordon.proxy.runtime.tasks import Tasks, Work
+from kordon.proxy.runtime.turns import Turns
+
+
+class LateWork:
+    """Does what takes a connection's core time, and gives it back as events.
+
+    Args:
+        end: Ends the connection: work that it relies on has failed.
+    """
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        turns: Turns,
+        *,
+        take: Callable[[Event], None],
+        end: Callable[[CloseCause, str], None],
+    ) -> None:
+        self._tasks = tasks
+        self._turns = turns
+        self._take = take
+        self._end = end
+        self._parts: dict[PendingRequest, asyncio.Future[Row]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+
+    def serve(self, pending: PendingRequest, answer: Answering) -> None:
+        """Answers a request; `Served` tells the answer.
+
+        Args:
+            pending: The request; if it awaits a part, that comes by `pass_part`.
+            answer: Of the decision (`Serve.answer`).
+        """
+        part: asyncio.Future[Row] | None = None
+        if pending.awaits is Awaits.PART:
+            part = self._parts[pending] = asyncio.get_running_loop().create_future()
+        self._start(self._serve(pending, answer, part), name=f"answer a {pending.route.api.name} request")
+
+    def pass_part(self, pending: PendingRequest, response: Row) -> None:
+        """Passes on the broker's answer to a part of a request that is served."""
+        self._parts[pending].set_result(response)
+
+    def read(self, asked: ReadInTurns) -> None:
+        """Reads a large answer; `LongReadDone` tells what came of it."""
+        self._start(self._read(asked), name="read a large answer")
+
+    def decide(self, decide: Callable[[], list[Buffer]]) -> None:
+        """Decides on a large request; `Decided` tells what goes to the broker."""
+        self._start(self._decide(decide), name="decide on a large request")
+
+    def cancel(self) -> None:
+        """Ends all of it."""
+        for task in self._running:
+            task.cancel()
+
+    async def _serve(self, pending: PendingRequest, answer: Answering, part: asyncio.Future[Row] | None) -> None:
+        try:
+            answered = await answer(part)
+            body = await self._turns.do(answered) if callable(answered) else answered
+        finally:
+            self._parts.pop(pending, None)
+        self._take(Served(pending, body))
+
+    async def _read(self, asked: ReadInTurns) -> None:
+        answer, nodes = await self._turns.do(asked.read)
+        self._take(LongReadDone(asked.pending, answer, nodes))
+
+    async def _decide(self, decide: Callable[[], list[Buffer]]) -> None:
+        self._take(Decided(await self._turns.do(decide)))
+
+    def _start(self, work: Work[None], *, name: str) -> None:
+        task = self._tasks.start(work, name=name, heard=(SilentWriteFailed, ProtocolError))
+        self._running.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        match None if task.cancelled() else task.exception():
+            case None:
+                pass
+            case SilentWriteFailed() as error:
+                self._end(CloseCause.WRITE_FAILED, str(error))
+            case ProtocolError() as error:
+                self._end(error.cause, error.detail)
+            case error:
+                self._end(CloseCause.INTERNAL_ERROR, f"could not {task.get_name()}: {error!r}")
