@@ -48,13 +48,21 @@ class Authorizer:
             TopicsRefused: Kordon lacks a right.
             UpstreamUnavailable: Nobody answers.
         """
+        await self.refuse_lacking(topic)
+        if self.present:
+            await self._mirror.add(topic)
+
+    async def refuse_lacking(self, topic: str) -> None:
+        """Sees that Kordon has the rights to manage a topic, and changes nothing.
+
+        Raises:
+            TopicsRefused: It lacks one.
+            UpstreamUnavailable: Nobody answers.
+        """
         self._note(present=await self._access.has_authorizer())
-        if not self.present:
-            return
-        missing = await self._access.missing([topic])
+        missing = await self._access.missing([topic]) if self.present else []
         if missing:
             raise TopicsRefused(topic, Code.TOPIC_AUTHORIZATION_FAILED, "; ".join(map(str, missing)))
-        await self._mirror.add(topic)
 
     async def run(self, topics: Callable[[], Collection[str]], leads: Callable[[], Collection[str] | None]) -> None:
         """Follows for ever.

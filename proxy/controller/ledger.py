@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
@@ -24,6 +24,31 @@ class WishRefused(Exception):  # noqa: N818 - what is told to whoever asked
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
+
+
+def managed_in(topics: Mapping[str, TopicRecord], topic: str) -> TopicRecord:
+    """Returns what is written down of a topic.
+
+    Raises:
+        WishRefused: It is not managed.
+    """
+    record = topics.get(topic)
+    if record is None:
+        raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
+    return record
+
+
+def settled_in(topics: Mapping[str, TopicRecord], topic: str) -> TopicRecord:
+    """Returns what is written down of a topic whose takeover is over.
+
+    Raises:
+        WishRefused: It is not managed, or still being taken over.
+    """
+    record = managed_in(topics, topic)
+    if record.takeover is not None:
+        detail = f"{topic} is still being taken over; see kordon topics describe {topic}"
+        raise WishRefused(Code.REASSIGNMENT_IN_PROGRESS, detail)
+    return record
 
 
 class Ledger:
@@ -52,10 +77,7 @@ class Ledger:
         Raises:
             WishRefused: It is not managed.
         """
-        record = self.topics.get(topic)
-        if record is None:
-            raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"{topic} is not managed by Kordon")
-        return record
+        return managed_in(self.topics, topic)
 
     def settled(self, topic: str) -> TopicRecord:
         """Returns what is written down of a topic whose takeover is over.
@@ -63,11 +85,7 @@ class Ledger:
         Raises:
             WishRefused: It is not managed, or still being taken over.
         """
-        record = self.managed(topic)
-        if record.takeover is not None:
-            detail = f"{topic} is still being taken over; see kordon topics describe {topic}"
-            raise WishRefused(Code.REASSIGNMENT_IN_PROGRESS, detail)
-        return record
+        return settled_in(self.topics, topic)
 
     def take(self, records: Iterable[TopicRecord]) -> None:
         """Has records be in force that are durable."""

@@ -13,11 +13,11 @@ from kordon.proxy.controller.bindings import Bindings
 from kordon.proxy.controller.compaction import Compaction
 from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
+from kordon.proxy.controller.obstacles import Obstacles
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.leaders import Leader
 from kordon.proxy.ordering.changes import Change
-from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.janitor import has_returned
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord
@@ -52,6 +52,7 @@ class Managing:
         self._bindings = bindings
         self._takeovers = takeovers
         self._compaction = compaction
+        self._obstacles = Obstacles(self._admin, compaction, takeovers)
 
     async def manage(self, wish: Manage) -> bool:
         """Makes a topic's face, then its first layout.
@@ -75,13 +76,9 @@ class Managing:
             raise WishRefused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
         leaders = await self._leaders_of_new(topic)
         await self._admit(topic)
+        ends = await self._obstacles.of_managing(wish, leaders)
         if wish.janitor:
             await self._compaction.hold(topic)
-        else:
-            await self._compaction.refuse(topic)
-        if problem := why_not(len(leaders), len(leaders), wish.virtual_partitions):
-            raise WishRefused(Code.INVALID_PARTITIONS, problem)
-        ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(topic, leaders)).items()}
         if any(ends.values()):
             await self._take_over(wish, ends)
             return False
@@ -132,7 +129,6 @@ class Managing:
     async def _take_over(self, wish: Manage, ends: Mapping[int, int]) -> None:
         """Begins to manage a topic that has data: a change like others, from the layout that it has had all along."""
         topic = wish.topic
-        await self._takeovers.refuse_transactions(topic, frozenset(ends))
         if wish.quiesced:
             await self._takeovers.prove_quiesced(topic, ends)
         before = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)

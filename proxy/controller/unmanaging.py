@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
+from kordon.proxy.controller.obstacles import refuse_filled
 from kordon.proxy.ordering.controller import FENCE_SECONDS
-from kordon.proxy.ordering.findings import why_not_let_go
 from kordon.proxy.ordering.records import FindingRecord, TopicRecord
 from kordon.proxy.own_topics.layouts_writer import Records
 from kordon.proxy.runtime.clock import clock
@@ -70,11 +70,7 @@ class Unmanaging:
             if controller is None or not (is_held and clock() >= controller.alone_from):
                 detail = f"not all proxies have stopped writing to {topic} within {FENCE_SECONDS:g} s; try again"
                 raise WishRefused(Code.REQUEST_TIMED_OUT, detail)
-            partitions = {each.id.partition for each in layout.segments}
-            starts = await self._admin.log_starts(topic, partitions)
-            ends = await self._admin.ends_of(topic, partitions)
-            if left := sorted(q for q, end in ends.items() if end.log_end_offset > starts[q]):
-                raise WishRefused(Code.INVALID_REQUEST, why_not_let_go(layout, left))
+            await refuse_filled(self._admin, layout)
             await self.let_go(topic)
         finally:
             await self._ledger.write(self._adoption.lowering(fence))

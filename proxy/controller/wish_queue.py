@@ -21,6 +21,7 @@ from kordon.proxy.controller.unmanaging import Unmanaging
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.proxy.ordering.changes import Change
+from kordon.proxy.ordering.findings import why_no_second
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout
@@ -123,8 +124,7 @@ class WishQueue:
 
     async def _refuse_second(self, wish_id: str, wish: Resize, target: int) -> None:
         """Tells whoever wants another number of partitions that a change is under way (ONE-CHANGE)."""
-        detail = f"{wish.topic} is on its way to {target} partitions; ask again when it has come there"
-        outcome = OutcomeRecord(Code.REASSIGNMENT_IN_PROGRESS, detail)
+        outcome = OutcomeRecord(Code.REASSIGNMENT_IN_PROGRESS, why_no_second(wish.topic, target))
         with suppress(Fenced, UpstreamUnavailable):  # the role ends by that, and the wish is found again
             await self._ledger.write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
 

@@ -51,7 +51,7 @@ from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.sync_group import SyncGroup
-from kordon.proxy.handlers.topic_wishes import Fulfil
+from kordon.proxy.handlers.topic_wishes import Check, Fulfil
 from kordon.proxy.handlers.txn_offset_commit import TxnOffsetCommit
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
@@ -83,6 +83,7 @@ class WorkerParts:
         reports: Positions of dialect groups.
         caught_up: Which groups have nothing left to read.
         wish: Has a wish come true.
+        check: Tells what would come of a wish now, and changes nothing.
         state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted.
         may_serve: Whether the worker's lease lives.
@@ -103,6 +104,7 @@ class WorkerParts:
     reports: MemberReports
     caught_up: CaughtUp
     wish: Fulfil
+    check: Check
     state_of: Callable[[str], str | None]
     read_layouts_to_end: Callable[[], Awaitable[object]]
     may_serve: Callable[[], bool]
@@ -165,9 +167,9 @@ def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
     return [
         CreateTopics(worker.wish),
         DeleteTopics(worker.wish),
-        CreatePartitions(worker.wish),
-        AlterConfigs(worker.wish),
-        IncrementalAlterConfigs(worker.wish),
+        CreatePartitions(worker.wish, worker.check),
+        AlterConfigs(worker.wish, worker.check),
+        IncrementalAlterConfigs(worker.wish, worker.check),
         DescribeConfigs(worker.state_of),
         DescribeAcls(),
         DeleteAcls(),

@@ -29,6 +29,13 @@ from kordon.proxy.topics.names import NO_ID
 _AT_ONCE: Final = 32
 """Wishes of one request that come true side by side; each of them waits for all proxies to know of it."""
 Fulfil: TypeAlias = Callable[[Wish], Awaitable[OutcomeRecord]]
+Check: TypeAlias = Callable[[Wish], Awaitable[OutcomeRecord]]
+"""Tells what would come of a wish now, and changes nothing."""
+
+
+async def check_nothing(_: Wish) -> OutcomeRecord:
+    """Takes every wish for one that can come true."""
+    return OutcomeRecord(Code.NONE, "")
 
 
 class TakenOut(NamedTuple):
@@ -52,8 +59,9 @@ class WishedApi(ApiHandler, Generic[AskedT, ToldT]):
     answered: ClassVar[str]
     """The field of the response with a row per topic."""
 
-    def __init__(self, fulfil: Fulfil) -> None:
+    def __init__(self, fulfil: Fulfil, check: Check = check_nothing) -> None:
         self._fulfil = fulfil
+        self._check = check
 
     @abstractmethod
     def take(self, value: AskedT, topics: ManagedTopics) -> TakenOut | None:
@@ -98,10 +106,8 @@ class WishedApi(ApiHandler, Generic[AskedT, ToldT]):
     async def _outcome(self, wish: Wish | OutcomeRecord, *, only_checked: bool) -> OutcomeRecord:
         if isinstance(wish, OutcomeRecord):
             return wish
-        if only_checked:
-            return OutcomeRecord(Code.NONE, "")
         try:
-            return await self._fulfil(wish)
+            return await (self._check if only_checked else self._fulfil)(wish)
         except TopicsRefused as error:
             return OutcomeRecord(error.code, str(error))
         except UpstreamUnavailable as error:

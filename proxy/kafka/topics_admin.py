@@ -91,8 +91,11 @@ class TopicsAdmin(PartitionEnds):
         refuse(f"creating {name}", result)
         return True
 
-    async def create_partitions(self, topic: str, count: int) -> None:
+    async def create_partitions(self, topic: str, count: int, *, only_checked: bool = False) -> None:
         """Makes a topic have `count` partitions; nothing happens where it has as many or more.
+
+        Args:
+            only_checked: The cluster is asked whether it could be, and nothing is made.
 
         Raises:
             TopicsRefused: The cluster does not want it.
@@ -101,7 +104,7 @@ class TopicsAdmin(PartitionEnds):
         if len(await self.leaders(topic)) >= count:
             return
         wanted = CreatePartitionsRequestTopic(name=topic, count=count, assignments=None)
-        asked = CreatePartitionsRequest(topics=[wanted], timeout_ms=8_000)
+        asked = CreatePartitionsRequest(topics=[wanted], timeout_ms=8_000, validate_only=only_checked)
         (result,) = (await self._ask_controller(create_partitions.API, range(4), asked)).results
         if result.error_code == Code.INVALID_PARTITIONS and len(await self.leaders(topic)) >= count:
             return  # somebody else was faster

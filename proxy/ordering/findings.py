@@ -107,6 +107,15 @@ def layout_lost(topic: str, why: str, now_ms: int) -> FindingRecord:
     return FindingRecord("layout_lost", topic, text, now_ms)
 
 
+def why_no_second(topic: str, target: int) -> str:
+    """Says why a topic cannot have another number of partitions while a change is under way (ONE-CHANGE).
+
+    Args:
+        target: The partitions that it is to have then.
+    """
+    return f"{topic} is on its way to {target} partitions; ask again when it has come there"
+
+
 def _loss(layout: Layout, partition: int, offset: int) -> str:
     ends = [segment.end or 0 for segment in layout.segments if segment.id.partition == partition]
     losers = sorted(

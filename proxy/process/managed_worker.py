@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
@@ -16,11 +16,14 @@ from kordon.proxy.access.acl_mirror import AclMirror
 from kordon.proxy.access.authorizer import Authorizer
 from kordon.proxy.access.wrong_rights import Access, principal_of
 from kordon.proxy.config.config import Config
+from kordon.proxy.controller.compaction import Compaction
 from kordon.proxy.controller.controller_role import ControllerRole
 from kordon.proxy.controller.leading_worker import LeadingWorker
 from kordon.proxy.controller.marker_writer import MarkerWriter
+from kordon.proxy.controller.obstacles import Obstacles
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.topic_janitor import JanitorTools
+from kordon.proxy.controller.wish_checks import WishChecks
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
 from kordon.proxy.handlers.caught_up import CaughtUp
@@ -42,6 +45,7 @@ from kordon.proxy.member.served import NothingPassed, PassedRequests, ServedPart
 from kordon.proxy.ordering import records
 from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.ordering.wishes import Wish
 from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
@@ -168,6 +172,13 @@ class ManagedWorker:
             seconds=ordering.group_lag_ms / 1000,
             most=ordering.group_lag_series,
         )
+        checks = WishChecks(
+            self.topics,
+            topics_admin,
+            refuse_lacking=self._authorizer.refuse_lacking,
+            obstacles=Obstacles(topics_admin, Compaction(topics_admin, ordering.janitor_lag_ms), self._takeovers()),
+            wishes=self._wishes,
+        )
         parts = WorkerParts(
             topics=self.topics,
             journal=self.journal,
@@ -181,6 +192,7 @@ class ManagedWorker:
             reports=self.position_reports,
             caught_up=caught_up,
             wish=self.layout_member.wish,
+            check=checks.check,
             state_of=self.pages.state,
             read_layouts_to_end=layouts.read_to_end,
             may_serve=self._may_serve,
@@ -204,10 +216,16 @@ class ManagedWorker:
             admin=self._topics_admin,
             writer=LayoutsWriter(self._brokers),
             admit=self._authorizer.admit,
-            takeovers=Takeovers(self._topics_admin, self._read_control.nothing_between),
+            takeovers=self._takeovers(),
             tools=self._janitor_tools,
             journal=self.journal,
         )
+
+    def _wishes(self) -> Iterable[Wish]:
+        return self.layout_member.state.wishes.values()
+
+    def _takeovers(self) -> Takeovers:
+        return Takeovers(self._topics_admin, self._read_control.nothing_between)
 
     def _may_mark(self, topic: str, epoch: int, fence: str | None) -> bool:
         return self.layout_member.may_mark(topic, epoch, fence)

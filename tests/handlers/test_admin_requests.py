@@ -131,6 +131,26 @@ async def test_deleting_the_config_lets_a_topic_go(version: int, *, only_checked
     assert asking.wishes == ([] if only_checked else [Unmanage("orders")])
 
 
+@pytest.mark.parametrize("handler", [CreatePartitions, IncrementalAlterConfigs])
+async def test_what_is_only_to_be_checked_is_judged_and_not_wished(handler: type[WishedApi[Any, Any]]) -> None:
+    """Whoever asks is told of a refusal as if it had been wished."""
+    asking, checked = Asking(handler.key, 1), list[Wish]()
+
+    async def check(wish: Wish) -> OutcomeRecord:
+        checked.append(wish)
+        return OutcomeRecord(INVALID_CONFIG, "cannot be")
+
+    asking.handler = handler(asking._fulfil, check)
+    if handler is CreatePartitions:
+        asking.sends(topics=[{"name": "orders", "count": 5}], validate_only=True)
+    else:
+        row = configs(1, "other", {"kordon.virtual.partitions": "8"})
+        asking.sends(resources=[row], validate_only=True)
+    (row,) = await asking.rows(None)
+    assert (row.error_code, row.error_message) == (INVALID_CONFIG, "cannot be")
+    assert (len(checked), asking.wishes) == (1, [])
+
+
 @pytest.mark.parametrize("version", verdicts.API_BY_KEY[apis.CREATE_PARTITIONS].versions)
 async def test_a_count_of_partitions_is_a_wish(version: int) -> None:
     """Up and down; what cannot be is refused, and other topics go on."""
