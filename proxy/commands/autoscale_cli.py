@@ -78,13 +78,14 @@ def autoscale(
       kordon autoscale policies.yaml --bootstrap kordon:19092 --admin kordon-admin:9190 --dry-run
       kordon autoscale policies.yaml --config kordon.yaml
     """  # noqa: D301
-    from kordon.proxy.commands.autoscale_policy import PolicyError, load_policies  # noqa: PLC0415
+    from kordon.proxy.commands.autoscale_policy import Policies  # noqa: PLC0415
+    from kordon.proxy.commands.model_file import FileUnusable, load_model  # noqa: PLC0415
 
     try:
-        policies = load_policies(policies_file)
+        policies = load_model(policies_file, Policies)
         address, upstream = target_of(os.environ, **target)
         pages = HostPort.parse(admin)
-    except (PolicyError, TargetUnknown) as error:
+    except (FileUnusable, TargetUnknown) as error:
         raise click.UsageError(str(error)) from error
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--admin") from error

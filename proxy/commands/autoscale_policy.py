@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import time
-from typing import TYPE_CHECKING, Annotated, Final, Self
+from typing import Annotated, Final, Self
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from kordon.proxy.commands.model_file import FileUnreadable, mistake, read_bounded
 from kordon.proxy.config.config import ConfigSection
 from kordon.proxy.config.config_load import UNIT_FACTORS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-MOST_BYTES: Final = 1024 * 1024
-"""Of a file of policies."""
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.IGNORECASE)
 _HOURS: Final = re.compile(r"(\d\d:\d\d)-(\d\d:\d\d)")
-
-
-class PolicyError(Exception):
-    """Raised when a file holds no policies that can be used; each line of the message names a mistake."""
 
 
 def _bytes(value: object) -> object:
@@ -107,23 +95,3 @@ class Policies(ConfigSection):
     interval: Annotated[float, BeforeValidator(_seconds), Field(ge=1, le=3600)] = 30
     """Seconds from one look at the load to the next."""
     topics: dict[str, Policy] = Field(min_length=1)
-
-
-def load_policies(file: Path) -> Policies:
-    """Reads a file.
-
-    Raises:
-        PolicyError: It cannot be read, or holds mistakes.
-    """
-    try:
-        text = read_bounded(file, MOST_BYTES)
-    except FileUnreadable as error:
-        raise PolicyError(str(error)) from error
-    if text is None:
-        raise PolicyError(f"{file}: more than {MOST_BYTES} bytes are no policies")
-    try:
-        return Policies.model_validate(yaml.safe_load(text))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise PolicyError(f"{file}: not readable as YAML: {error}") from error
-    except ValidationError as error:
-        raise PolicyError("\n".join(mistake(file, each) for each in error.errors(include_url=False))) from error

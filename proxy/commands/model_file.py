@@ -1,34 +1,85 @@
-"""What the files of commands have in common: a bound on their bytes, and a line for each mistake."""
+"""Files of commands: plain YAML, bounded, judged by a model, with a line for each mistake."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pydantic_core import ErrorDetails
+    from yaml.nodes import MappingNode, Node
+
+MOST_FILE_BYTES: Final = 1024 * 1024
+"""A file with more bytes is not read."""
+_MOST_SAID: Final = 20
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
-class FileUnreadable(Exception):  # noqa: N818 - what the file is
-    """Raised when a file cannot be read; the message names it."""
+class FileUnusable(Exception):  # noqa: N818 - what the file is
+    """Raised when a file cannot be read or holds mistakes; each line of the message names one."""
 
 
-def read_bounded(file: Path, most_bytes: int) -> bytes | None:
-    """Reads a file; None: it has more bytes than may be read.
+class _Loader(yaml.SafeLoader):
+    """Reads plain YAML: no aliases, of which a small file makes very much, and no name twice."""
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        """Refuses aliases."""
+        if self.check_event(yaml.AliasEvent):
+            mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.MarkedYAMLError(problem="aliases are not allowed; write the value out", problem_mark=mark)
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuses a name that stands there twice."""
+        names: set[object] = set()
+        for name, _ in node.value:
+            value = getattr(name, "value", None)
+            if isinstance(value, str) and value in names:
+                raise yaml.MarkedYAMLError(problem=f"{value} is given twice", problem_mark=name.start_mark)
+            names.add(value if isinstance(value, str) else None)
+        return super().construct_mapping(node, deep)
+
+
+def load_model(file: Path, model: type[Model]) -> Model:
+    """Reads a file.
+
+    Args:
+        model: Judges what the file says.
 
     Raises:
-        FileUnreadable: The system does not let it be read.
+        FileUnusable: It cannot be read, or holds mistakes.
     """
+    text = _read_bounded(file)
+    try:
+        return model.model_validate(yaml.load(text, _Loader))  # noqa: S506 - a safe one
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
+        raise FileUnusable(f"{file}{place}: {error.problem or error.context}") from error
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_context=False, include_input=False)
+        raise FileUnusable("\n".join(_mistake(file, each) for each in found[:_MOST_SAID])) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise FileUnusable(f"{file}: not readable as YAML: {error}") from error
+
+
+def _read_bounded(file: Path) -> bytes:
     try:
         with file.open("rb") as opened:
-            text = opened.read(most_bytes + 1)
+            text = opened.read(MOST_FILE_BYTES + 1)
     except OSError as error:
-        raise FileUnreadable(f"{file}: {(error.strerror or str(error)).lower()}") from error
-    return text if len(text) <= most_bytes else None
+        raise FileUnusable(f"{file}: {(error.strerror or str(error)).lower()}") from error
+    if len(text) > MOST_FILE_BYTES:
+        raise FileUnusable(f"{file}: it has more than {MOST_FILE_BYTES} bytes")
+    return text
 
 
-def mistake(file: Path, detail: ErrorDetails) -> str:
+def _mistake(file: Path, detail: ErrorDetails) -> str:
     """Says what is wrong with a value, with its place in the file."""
     name = ".".join(map(str, detail["loc"]))
     return f"{file}: {name + ': ' if name else ''}{detail['msg'].removeprefix('Value error, ')}"

@@ -461,12 +461,13 @@ def apply_file(path: Path, *, dry_run: bool, yes: bool, allow_deletion: bool, **
       kordon topics apply topics.yaml --bootstrap kordon:19092 --dry-run
       kordon topics apply topics.yaml --config kordon.yaml --yes
     """  # noqa: D301
+    from kordon.proxy.commands.model_file import FileUnusable, load_model  # noqa: PLC0415
     from kordon.proxy.commands.topics_apply import CannotApply, steps_to  # noqa: PLC0415
-    from kordon.proxy.commands.topics_file import TopicsFileError, load_topics  # noqa: PLC0415
+    from kordon.proxy.commands.topics_file import WantedTopics  # noqa: PLC0415
 
     try:
-        wanted = load_topics(path)
-    except TopicsFileError as error:
+        wanted = load_model(path, WantedTopics).topics
+    except FileUnusable as error:
         raise click.UsageError(str(error)) from error
     kordon = _Target(target)
     work_out = partial(steps_to, wanted, allows_deletion=allow_deletion)

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from collections import Counter
+from typing import Annotated, Final, Self
 
-import yaml
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from kordon.proxy.commands.model_file import FileUnreadable, mistake, read_bounded
 from kordon.proxy.config.config import ConfigSection
 from kordon.proxy.ordering.hashing import LARGEST_PARTITIONS, LARGEST_VIRTUAL_PARTITIONS
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from yaml.nodes import MappingNode, Node
-
-MOST_FILE_BYTES: Final = 1024 * 1024
-"""A file with more bytes is not read."""
 MOST_TOPICS: Final = 10_000
 """A file with more topics is not read."""
 OWN_PREFIXES: Final = ("kordon.", "enable.ordered.delivery")
 """How the names of configs begin that only managed topics have."""
 JANITOR: Final = "kordon.janitor"
 _SETTABLE: Final = frozenset({JANITOR, "enable.ordered.delivery"})
-_MOST_SAID: Final = 20
-
-
-class TopicsFileError(Exception):
-    """Raised when a file does not say what topics are to be; each line of the message names a mistake."""
 
 
 def _config_value(value: object) -> object:
@@ -91,53 +78,7 @@ class WantedTopics(ConfigSection):
 
     @model_validator(mode="after")
     def _names_each_once(self) -> Self:
-        names = [each.name for each in self.topics]
-        if twice := {name for name in names if names.count(name) > 1}:
+        counts = Counter(each.name for each in self.topics)
+        if twice := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"{min(twice)} is there twice")
         return self
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads plain YAML: no aliases, of which a small file makes very much, and no name twice."""
-
-    def compose_node(self, parent: Node | None, index: int) -> Node | None:
-        """Refuses aliases."""
-        if self.check_event(yaml.AliasEvent):
-            mark: yaml.Mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.MarkedYAMLError(problem="aliases are not read here", problem_mark=mark)
-        return super().compose_node(parent, index)
-
-    def construct_mapping(self, node: MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuses a name that stands there twice."""
-        names: set[object] = set()
-        for name, _ in node.value:
-            value = getattr(name, "value", None)
-            if isinstance(value, str) and value in names:
-                raise yaml.MarkedYAMLError(problem=f"{value} is given twice", problem_mark=name.start_mark)
-            names.add(value if isinstance(value, str) else None)
-        return super().construct_mapping(node, deep)
-
-
-def load_topics(file: Path) -> tuple[WantedTopic, ...]:
-    """Reads a file.
-
-    Raises:
-        TopicsFileError: It cannot be read, or holds mistakes.
-    """
-    try:
-        text = read_bounded(file, MOST_FILE_BYTES)
-    except FileUnreadable as error:
-        raise TopicsFileError(str(error)) from error
-    if text is None:
-        raise TopicsFileError(f"{file}: it has more than {MOST_FILE_BYTES} bytes")
-    try:
-        return WantedTopics.model_validate(yaml.load(text, _Loader)).topics  # noqa: S506 - a safe one
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        place = f":{mark.line + 1}:{mark.column + 1}" if mark is not None else ""
-        raise TopicsFileError(f"{file}{place}: {error.problem or error.context}") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        if not isinstance(error, ValidationError):
-            raise TopicsFileError(f"{file}: not readable as YAML: {error}") from error
-        found = error.errors(include_url=False, include_context=False, include_input=False)
-        raise TopicsFileError("\n".join(mistake(file, each) for each in found[:_MOST_SAID])) from error

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kordon.proxy.commands.autoscale_policy import MOST_BYTES, PolicyError, load_policies
+from kordon.proxy.commands.autoscale_policy import Policies
+from kordon.proxy.commands.model_file import MOST_FILE_BYTES, FileUnusable, load_model
 
 SOUND = """\
 interval: 15s
@@ -20,16 +21,19 @@ topics:
 """
 
 
-def load(folder: Path, text: str) -> object:
+BOMB = "a0: &a0 [x, x]\n" + "".join(f"a{at}: &a{at} [*a{at - 1}, *a{at - 1}]\n" for at in range(1, 60))
+"""A billion laughs, and a billion times as many."""
+
+
+def load(folder: Path, text: str) -> Policies:
     file = folder / "policies.yaml"
     file.write_text(text)
-    return load_policies(file)
+    return load_model(file, Policies)
 
 
 def test_units_and_hours_are_read(tmp_path: Path) -> None:
     """Times as 15m, sizes as 5MiB, hours over midnight."""
-    (tmp_path / "policies.yaml").write_text(SOUND)
-    policies = load_policies(tmp_path / "policies.yaml")
+    policies = load(tmp_path, SOUND)
     orders = policies.topics["orders"]
     assert (policies.interval, orders.shrink_after, orders.grow_after, orders.cool_down) == (15, 900, 60, 300)
     assert orders.bytes_per_second == 5 * 2**20
@@ -51,20 +55,25 @@ def test_units_and_hours_are_read(tmp_path: Path) -> None:
         ("interval: 15s", "interval: .nan", "interval: Input should be"),
         (SOUND, "topics: {}", "topics: Dictionary should have at least 1 item"),
         (SOUND, "", "Input should be"),
-        (SOUND, "a: [", "not readable as YAML"),
+        (SOUND, "a: [", "policies.yaml:1:5: "),
+        (SOUND, "a: 2026-13-45", "not readable as YAML"),
+        (SOUND, f"{SOUND}  orders:\n", "policies.yaml:10:3: orders is given twice"),
+        ("minimum: 3", "minimum: 3\n    minimum: 4", "policies.yaml:5:5: minimum is given twice"),
+        (SOUND, BOMB, "policies.yaml:2:10: aliases are not allowed"),
+        (SOUND, "topics: &all\n  orders: *all\n", "policies.yaml:2:11: aliases are not allowed"),
         (SOUND, "[" * 100_000, "not readable as YAML"),
-        (SOUND, "x" * (MOST_BYTES + 1), "bytes are no policies"),
+        (SOUND, "x" * (MOST_FILE_BYTES + 1), "it has more than 1048576 bytes"),
     ],
 )
 def test_mistakes_are_named(tmp_path: Path, before: str, after: str, said: str) -> None:
     """With the file and the place in it."""
-    with pytest.raises(PolicyError) as raised:
+    with pytest.raises(FileUnusable) as raised:
         load(tmp_path, SOUND.replace(before, after))
-    assert str(raised.value).startswith(f"{tmp_path / 'policies.yaml'}: ")
+    assert str(raised.value).startswith(f"{tmp_path / 'policies.yaml'}:")
     assert said in str(raised.value)
 
 
 def test_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """As any other mistake."""
-    with pytest.raises(PolicyError, match=r"none\.yaml: no such file or directory"):
-        load_policies(tmp_path / "none.yaml")
+    with pytest.raises(FileUnusable, match=r"none\.yaml: no such file or directory"):
+        load_model(tmp_path / "none.yaml", Policies)

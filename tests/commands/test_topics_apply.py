@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kordon.proxy.commands.model_file import FileUnusable, load_model
 from kordon.proxy.commands.topics_apply import CannotApply, steps_of
 from kordon.proxy.commands.topics_client import PartitionCounts, TopicNow
-from kordon.proxy.commands.topics_file import TopicsFileError, WantedTopic, load_topics
+from kordon.proxy.commands.topics_file import WantedTopic, WantedTopics
 
 KEPT = {"retention.ms": ("1000", True), "cleanup.policy": ("delete", False), "retention.bytes": ("-1", False)}
 MANAGED = TopicNow(12, PartitionCounts(virtual=12, physical=4, initial=3), {**KEPT, "kordon.janitor": ("false", False)})
@@ -114,7 +115,8 @@ GOOD = "topics: [{name: orders, partitions: 3}]"
         (b"topics: [{name: a, partitions: 1, configs: {kordon.janitor: true}}]", "needs virtual_partitions"),
         (b"topics: [{name: a, partitions: 1, virtual_partitions: 2, configs: {kordon.x: 1}}]", "not set as a config"),
         (b"topics: [{name: a, partitions: 1, configs: {cleanup.policy: [compact]}}]", "valid string"),
-        (b"a: &a [1]\nb: *a", "aliases"),
+        (b"a: &a [1]\nb: *a", "topics.yaml:2:4: aliases"),
+        (b"topics: [{name: a, partitions: 1, configs: {b: 2026-13-45}}]", "not readable as YAML"),
         (b"topics: " + b"x" * 1_100_000, "bytes"),
     ],
 )
@@ -122,15 +124,15 @@ def test_a_file_that_says_no_topics_is_refused(text: bytes, says: str, tmp_path:
     """With the place, whatever it holds."""
     file = tmp_path / "topics.yaml"
     file.write_bytes(text)
-    with pytest.raises(TopicsFileError, match=says):
-        load_topics(file)
+    with pytest.raises(FileUnusable, match=says):
+        load_model(file, WantedTopics)
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
     """What people write in YAML is what brokers call it."""
     file = tmp_path / "topics.yaml"
     file.write_text(GOOD.replace("}]", ", configs: {a: true, b: 5, c: 0.5, d: null, e: delete}}]"))
-    (topic,) = load_topics(file)
+    (topic,) = load_model(file, WantedTopics).topics
     assert topic.configs == {"a": "true", "b": "5", "c": "0.5", "d": None, "e": "delete"}
 
 
@@ -140,5 +142,5 @@ def test_the_manuals_file_is_read_and_can_be_applied(tmp_path: Path) -> None:
     (text,) = re.findall(r"<!-- file: topics.yaml -->\n```yaml\n(.*?)```", manual, flags=re.DOTALL)
     file = tmp_path / "topics.yaml"
     file.write_text(text)
-    for step in (step for topic in load_topics(file) for step in steps_of(topic, None)):
+    for step in (step for topic in load_model(file, WantedTopics).topics for step in steps_of(topic, None)):
         assert f"\n{step.topic}: {step.text}\n" in manual
