@@ -11,6 +11,7 @@ import structlog
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
+from kordon.proxy.controller.looks import Looks
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering.changes import Change
@@ -27,7 +28,7 @@ class TakeoverSteps:
 
     def __init__(self, context: ControllerContext, takeovers: Takeovers) -> None:
         self._ledger, self._tasks, self._do = context.ledger, context.tasks, context.do
-        self._takeovers = takeovers
+        self._takeovers, self._looks = takeovers, Looks()
         self._told: dict[str, BehindRecord] = {}
 
     def begin_next(self) -> None:
@@ -39,13 +40,13 @@ class TakeoverSteps:
                 continue
             step = next_step(record.layout, takeover, round(time.time() * 1000))
             if step is TakeoverStep.CUT and is_shared(record.layout):
-                if self._takeovers.is_due(topic):
+                if self._looks.is_due(topic, record.layout.epoch):
                     self._start(record, self._cut_if_groups_are_near)
             elif step is TakeoverStep.CUT:
                 self._do(controller.begin(Change(topic, record.layout.n), clock()))
             elif step is TakeoverStep.SHOWN:
                 self._start(record, self._begin_transition)
-            elif self._takeovers.is_due(topic):
+            elif self._looks.is_due(topic, record.layout.epoch):
                 self._start(record, self._look_at_groups)
 
     async def leave_out(self, topic: str, groups: tuple[str, ...]) -> None:
@@ -61,7 +62,7 @@ class TakeoverSteps:
             raise WishRefused(Code.INVALID_REQUEST, f"{topic} is not being taken over: no group is waited for")
         left_out = tuple(sorted({*record.takeover.left_out, *groups}))
         await self._ledger.renew(replace(record, takeover=replace(record.takeover, left_out=left_out)))
-        self._takeovers.hurry(topic)
+        self._looks.hurry(topic)
 
     def _start(self, record: TopicRecord, step: Callable[[TopicRecord], Awaitable[None]]) -> None:
         self._ledger.busy.add(record.layout.topic)

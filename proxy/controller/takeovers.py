@@ -12,13 +12,10 @@ from kordon.proxy.kafka.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import BehindRecord, TopicRecord
 from kordon.proxy.ordering.takeover import Takeover, is_near, left_to_read, looked_at
-from kordon.proxy.runtime.clock import clock
 from kordon.proxy.topics.managed_topics import face_of
 
 PROOF_SECONDS: Final = 10.0
 """How long the ends of a topic must stand still that is said to be quiesced."""
-GROUPS_SECONDS: Final = 3.0
-"""Between two looks at the groups of a topic."""
 _MOST_NAMED: Final = 100
 """Groups of a topic whose distance is written down."""
 
@@ -37,7 +34,6 @@ class Takeovers:
     def __init__(self, admin: TopicsAdmin, nothing_between: Callable[[str, int, int, int], Awaitable[bool]]) -> None:
         self._admin = admin
         self._nothing_between = nothing_between
-        self._next: dict[str, float] = {}
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
         """Sees that no transaction is open in a topic: its producer could not go on with it (NO-TRANSACTIONS).
@@ -66,17 +62,6 @@ class Takeovers:
         if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
             detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
             raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")
-
-    def is_due(self, topic: str) -> bool:
-        """Whether the groups of a topic are to be looked at now; the next look is due some seconds later."""
-        if self._next.get(topic, 0.0) > clock():
-            return False
-        self._next[topic] = clock() + GROUPS_SECONDS
-        return True
-
-    def hurry(self, topic: str) -> None:
-        """Has the groups of a topic looked at again at once."""
-        self._next.pop(topic, None)
 
     async def look(self, record: TopicRecord) -> tuple[Takeover | None, BehindRecord]:
         """Looks at the groups of a topic that is being taken over.

@@ -33,6 +33,10 @@ class Load:
     consume_rate: int = 0
     """Records a second that each member processes while producers run; 0: all there are. Less than what is produced
     makes a backlog."""
+    commit_seconds: float = 1.0
+    """Between two commits of a member of librdkafka's group."""
+    heartbeat_ms: int = 3_000
+    """Between two heartbeats of such a member; for so long each step of a rebalance may last."""
     members: int = 2
     """Of each group."""
     fetch_bytes: int = 32_768

@@ -14,7 +14,6 @@ from kordon.testing.order.client import Orders, Settings, State, key_of, now_us,
 from kordon.testing.order.history import Recorder, recorded
 
 GROUP: Final = "librdkafka-group"
-COMMIT_SECONDS: Final = 1.0
 AWAY_SECONDS: Final = 1.0
 
 
@@ -30,10 +29,11 @@ class Member:
         self._commits_when_revoked = True
         config = {
             "bootstrap.servers": settings.bootstrap,
-            "group.id": GROUP,
+            "group.id": f"{GROUP}-of-{settings.topic}",  # runs side by side are no members of one group
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
             "session.timeout.ms": 15_000,
+            "heartbeat.interval.ms": settings.heartbeat_ms,
             "partition.assignment.strategy": "cooperative-sticky",
             "topic.metadata.refresh.interval.ms": 1000,
             "fetch.wait.max.ms": 200,
@@ -52,12 +52,12 @@ class Member:
         self._consumer.subscribe(
             [self._settings.topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
         )
-        next_commit = time.monotonic() + COMMIT_SECONDS
+        next_commit = time.monotonic() + self._settings.commit_seconds
         while not self._orders.stopping.is_set() and (self._orders.finishing.is_set() or time.monotonic() < until):
             self._process_one()
             if time.monotonic() > next_commit:
                 self._commit(self._positions)
-                next_commit = time.monotonic() + COMMIT_SECONDS
+                next_commit = time.monotonic() + self._settings.commit_seconds
         self._commits_when_revoked = commits_at_end
         self._consumer.close()
 
