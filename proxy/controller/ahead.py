@@ -19,8 +19,7 @@ from kordon.codecs.records import batches
 from kordon.proxy.controller.adoption import Adoption
 from kordon.proxy.controller.ledger import Ledger
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.ends import Snapshot
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.kafka.ends import PartitionEnds, Snapshot
 from kordon.proxy.ordering.changes import Producers, WriteAhead
 from kordon.proxy.ordering.known_topics import KnownTopics
 from kordon.proxy.ordering.next_images import Ahead, NextImages
@@ -71,10 +70,10 @@ class WhoWrote:
         adoption: Waits until all proxies have read them.
     """
 
-    def __init__(self, admin: TopicsAdmin, ledger: Ledger, adoption: Adoption) -> None:
+    def __init__(self, ends: PartitionEnds, ledger: Ledger, adoption: Adoption) -> None:
         self.moved = False
         """Whether partitions received records while their ends were last read."""
-        self._admin = admin
+        self._ends = ends
         self._ledger = ledger
         self._adoption = adoption
         self._kept: dict[str, _KnownLogs] = {}
@@ -86,10 +85,10 @@ class WhoWrote:
             TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
             UpstreamUnavailable: A leader does not answer.
         """
-        left, count = sorted(await self._admin.leaders(topic)), 0
+        left, count = sorted(await self._ends.leaders(topic)), 0
         while left and count <= FEW_PRODUCERS:
             several, left = left[:_PARTITIONS_AT_ONCE], left[_PARTITIONS_AT_ONCE:]
-            count += sum(map(len, (await self._admin.producers_of(topic, several)).values()))
+            count += sum(map(len, (await self._ends.producers_of(topic, several)).values()))
         return count > FEW_PRODUCERS
 
     async def write_ahead(self, known: KnownTopics, command: WriteAhead) -> tuple[str | None, str]:
@@ -142,7 +141,7 @@ class WhoWrote:
         self._kept.pop(topic, None)
 
     async def _look(self, topic: str, partitions: frozenset[int]) -> dict[int, Producers]:
-        found = await self._admin.snapshots(topic, partitions)
+        found = await self._ends.snapshots(topic, partitions)
         self.moved = any(each.log_end_before != each.ends.log_end_offset for each in found.values())
         return {q: await _all_of(snapshot) for q, snapshot in found.items() if snapshot.is_cut}
 
@@ -163,7 +162,7 @@ class WhoWrote:
     async def _read_all(self, known: KnownTopics, command: WriteAhead) -> _KnownLogs:
         topic, images, tails = command.topic, command.images, dict[int, Tail]()
         for q in sorted(command.partitions):  # one after the other: their answers are large
-            snapshot = await self._admin.snapshot(topic, q)
+            snapshot = await self._ends.snapshot(topic, q)
             read_ms = round(time.time() * 1000)
             tail = tails[q] = Tail(snapshot.log_end_before, snapshot.ends.leader_epoch)
             for run in snapshot.producers.runs():
@@ -196,7 +195,7 @@ class WhoWrote:
 
     async def _read_on(self, topic: str, tails: Mapping[int, Tail]) -> dict[int, tuple[Snapshot, int]]:
         """Reads on where each log was read to; returns its ends, and how many bytes came."""
-        found = await self._admin.read_behind(topic, {q: tail.position for q, tail in tails.items()})
+        found = await self._ends.read_behind(topic, {q: tail.position for q, tail in tails.items()})
         for q, (snapshot, records) in found.items():
             if snapshot.ends.leader_epoch != tails[q].leader_epoch:
                 raise _Stale(f"{topic}-{q} has another leader since its producers were asked for")

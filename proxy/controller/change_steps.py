@@ -81,7 +81,7 @@ class ChangeSteps:
         self._janitors = janitors
         self._open_wishes = open_wishes
         self._notes = notes
-        self._who_wrote = WhoWrote(context.admin, context.ledger, context.adoption)
+        self._who_wrote = WhoWrote(context.admin.ends, context.ledger, context.adoption)
 
     def do(self, commands: list[Command]) -> None:
         """Begins to do what is asked for; whatever fails ends the role, and the next controller begins again."""

@@ -84,7 +84,7 @@ class ControllerRole:
         self.janitors = Janitors(context, tools, compaction, state.looked_to)
         self._steps = ChangeSteps(context, worker, janitors=self.janitors, open_wishes=self._open_wishes, notes=notes)
         self._mending = Mending(context)
-        self._shortened = ShortenedLogs(admin, self._layouts, self._mending.mend)
+        self._shortened = ShortenedLogs(admin.ends, self._layouts, self._mending.mend)
         self._sweeping = Sweeping(ledger, state.leftovers, state.members)
         self._forged = ForgedFences(
             ledger, state.standing_fences, why_untouched=why_untouched, on_forged=worker.on_forged

@@ -45,7 +45,7 @@ class Janitors:
         compaction: Compaction,
         looked_to: Mapping[str, Mapping[int, int]],
     ) -> None:
-        self._ledger, self._admin, self._do = context.ledger, context.admin, context.do
+        self._ledger, self._ends, self._do = context.ledger, context.admin.ends, context.do
         self._tools = tools
         self._compaction = compaction
         self._looked_to = looked_to
@@ -165,7 +165,7 @@ class Janitors:
 
         looked_to = self._looked_to.get(topic, {})
         self._janitors[topic, topic_id] = TopicJanitor(
-            layout, topic, self._tools, self._admin, looked_to, renew=self._renew
+            layout, topic, self._tools, self._ends, looked_to, renew=self._renew
         )
         log.info("janitor_began", topic=topic, looked_to=dict(looked_to))
 

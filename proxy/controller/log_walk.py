@@ -15,8 +15,8 @@ from kordon.codecs.split import CONTROL, Batch, split
 from kordon.codecs.unpack import OpenedRecord
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batched_fetcher import WAIT_MS, Want
+from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.janitor import FormerHomes, Visible
 from kordon.proxy.ordering.reading import Hidden
 
@@ -48,14 +48,14 @@ class LogWalk:
     """Reads the logs of one topic."""
 
     def __init__(
-        self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], admin: TopicsAdmin, opener: Opener
+        self, topic: str, pull: Callable[[Want], Awaitable[Fetched]], ends: PartitionEnds, opener: Opener
     ) -> None:
         self.read_bytes = 0
         self.opened = 0
         """Records."""
         self._topic = topic
         self._pull = pull
-        self._admin = admin
+        self._ends = ends
         self._opener = opener
         self._starts: dict[int, int] = {}
 
@@ -101,7 +101,7 @@ class LogWalk:
         return True
 
     async def _read_from_start(self, partition: int, position: int) -> Stretch:
-        (start,) = (await self._admin.log_starts(self._topic, [partition])).values()
+        (start,) = (await self._ends.log_starts(self._topic, [partition])).values()
         if start == position:
             raise UpstreamUnavailable(
                 f"reading {self._topic}-{partition}: its log begins at {start}, and has not got it"

@@ -52,7 +52,7 @@ class Managing:
         self._bindings = bindings
         self._takeovers = takeovers
         self._compaction = compaction
-        self._obstacles = Obstacles(self._admin, compaction, takeovers)
+        self._obstacles = Obstacles(self._admin.ends, compaction, takeovers)
 
     async def manage(self, wish: Manage) -> bool:
         """Makes a topic's face, then its first layout.

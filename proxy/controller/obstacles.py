@@ -8,7 +8,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.compaction import Compaction
 from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.controller.takeovers import Takeovers
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.ordering.findings import why_not_let_go
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout
@@ -18,8 +18,8 @@ from kordon.proxy.ordering.wishes import Manage
 class Obstacles:
     """Looks for what keeps ordinary topics from being managed. Nothing is changed."""
 
-    def __init__(self, admin: TopicsAdmin, compaction: Compaction, takeovers: Takeovers) -> None:
-        self._admin = admin
+    def __init__(self, ends: PartitionEnds, compaction: Compaction, takeovers: Takeovers) -> None:
+        self._ends = ends
         self._compaction = compaction
         self._takeovers = takeovers
 
@@ -38,13 +38,13 @@ class Obstacles:
             await self._compaction.refuse(wish.topic)
         if problem := why_not(len(partitions), len(partitions), wish.virtual_partitions):
             raise WishRefused(Code.INVALID_PARTITIONS, problem)
-        ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(wish.topic, partitions)).items()}
+        ends = {q: each.log_end_offset for q, each in (await self._ends.ends_of(wish.topic, partitions)).items()}
         if any(ends.values()):
             await self._takeovers.refuse_transactions(wish.topic, frozenset(ends))
         return ends
 
 
-async def refuse_filled(admin: TopicsAdmin, layout: Layout) -> None:
+async def refuse_filled(ends: PartitionEnds, layout: Layout) -> None:
     """Refuses to let a topic go whose records would not lie on the partitions of their keys.
 
     Raises:
@@ -53,7 +53,7 @@ async def refuse_filled(admin: TopicsAdmin, layout: Layout) -> None:
         UpstreamUnavailable: A leader does not answer.
     """
     partitions = {each.id.partition for each in layout.segments}
-    starts = await admin.log_starts(layout.topic, partitions)
-    ends = await admin.ends_of(layout.topic, partitions)
-    if left := sorted(q for q, end in ends.items() if end.log_end_offset > starts[q]):
+    starts = await ends.log_starts(layout.topic, partitions)
+    found = await ends.ends_of(layout.topic, partitions)
+    if left := sorted(q for q, end in found.items() if end.log_end_offset > starts[q]):
         raise WishRefused(Code.INVALID_REQUEST, why_not_let_go(layout, left))

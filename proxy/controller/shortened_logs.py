@@ -15,8 +15,8 @@ from uuid import UUID
 import structlog
 
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.leaders import TopicLeaders
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.layout import Layout, LogBound
 
 log = structlog.get_logger(__name__)
@@ -35,11 +35,11 @@ class ShortenedLogs:
 
     def __init__(
         self,
-        admin: TopicsAdmin,
+        ends: PartitionEnds,
         layouts: Callable[[], Iterable[Layout]],
         mend: Callable[[Layout, Mapping[int, int]], None],
     ) -> None:
-        self._admin = admin
+        self._ends = ends
         self._layouts = layouts
         self._mend = mend
         self._good: dict[tuple[UUID, int], tuple[int, LogBound]] = {}
@@ -60,7 +60,7 @@ class ShortenedLogs:
         self._good = {key: found for key, found in self._good.items() if key[0] in ids}
         self._told = {topic_id: told for topic_id, told in self._told.items() if topic_id in ids}
         try:
-            leaders = await self._admin.leaders_of(layouts)
+            leaders = await self._ends.leaders_of(layouts)
         except UpstreamUnavailable as error:
             log.debug("leaders_not_looked_at", error=str(error))
             return
@@ -84,7 +84,7 @@ class ShortenedLogs:
         }
         if not asked:
             return {}
-        ends = await self._admin.epoch_ends(layout.topic, {q: bound.leader_epoch for q, bound in asked.items()})
+        ends = await self._ends.epoch_ends(layout.topic, {q: bound.leader_epoch for q, bound in asked.items()})
         short = {q: ends[q] for q, bound in asked.items() if ends[q] < bound.offset}
         for q in short.keys() - self._told.get(layout.topic_id, set()):
             log.error("log_shortened", topic=layout.topic, partition=q, lost_from=short[q], cut=asked[q].offset)

@@ -32,7 +32,7 @@ class Takeovers:
     """
 
     def __init__(self, admin: TopicsAdmin, nothing_between: Callable[[str, int, int, int], Awaitable[bool]]) -> None:
-        self._admin = admin
+        self._ends, self._groups = admin.ends, admin.groups
         self._nothing_between = nothing_between
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
@@ -42,7 +42,7 @@ class Takeovers:
             TopicsRefused: One is, or Kordon may not know.
             UpstreamUnavailable: A leader does not answer.
         """
-        for q, snapshot in (await self._admin.snapshots(topic, partitions)).items():
+        for q, snapshot in (await self._ends.snapshots(topic, partitions)).items():
             if any(each.in_transaction for each in snapshot.producers):
                 detail = (
                     "has an open transaction; stop the topic's transactional producers, which it takes no more then"
@@ -58,7 +58,7 @@ class Takeovers:
             UpstreamUnavailable: A leader does not answer.
         """
         await asyncio.sleep(PROOF_SECONDS)
-        after = await self._admin.ends_of(topic, ends)
+        after = await self._ends.ends_of(topic, ends)
         if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
             detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
             raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")
@@ -76,13 +76,13 @@ class Takeovers:
         assert takeover is not None, "it is being taken over"
         commits: Mapping[str, Mapping[int, int]] = {}
         to_go: dict[str, int] = {}
-        groups = await self._admin.groups.groups()
+        groups = await self._groups.groups()
         if takeover.cuts:
-            starts = await self._admin.log_starts(layout.topic, range(layout.n))
+            starts = await self._ends.log_starts(layout.topic, range(layout.n))
             commits = await self._committed(layout, groups)
             found = {group: await self._left(record, offsets, starts) for group, offsets in commits.items()}
             to_go = {group: left for group, left in sorted(found.items()) if left}
-        left = looked_at(takeover, to_go, await self._admin.groups.subscribers(groups, layout.topic))
+        left = looked_at(takeover, to_go, await self._groups.subscribers(groups, layout.topic))
         named = left.waits_for[:_MOST_NAMED] if left is not None else ()
         return left, BehindRecord(len(commits), {group: to_go[group] for group in named})
 
@@ -96,16 +96,16 @@ class Takeovers:
         takeover, layout = record.takeover, record.layout
         assert takeover is not None, "it is being taken over"
         partitions = range(layout.n)
-        starts = await self._admin.log_starts(layout.topic, partitions)
-        ends = {q: each.high_watermark for q, each in (await self._admin.ends_of(layout.topic, partitions)).items()}
-        commits = await self._committed(layout, await self._admin.groups.groups())
+        starts = await self._ends.log_starts(layout.topic, partitions)
+        ends = {q: each.high_watermark for q, each in (await self._ends.ends_of(layout.topic, partitions)).items()}
+        commits = await self._committed(layout, await self._groups.groups())
         far = {group for group, offsets in commits.items() if not is_near(offsets, starts, ends)}
         return tuple(sorted(far - set(takeover.left_out)))
 
     async def _committed(self, layout: Layout, groups: Collection[ListedGroup]) -> dict[str, dict[int, int]]:
         """Asks what groups have committed on the face, or on the topic from before (COMMITS-FOUND)."""
         names = (face_of(layout.topic), layout.topic)
-        return await self._admin.groups.committed(groups, names, range(layout.n))
+        return await self._groups.committed(groups, names, range(layout.n))
 
     async def _left(self, record: TopicRecord, committed: Mapping[int, int], starts: Mapping[int, int]) -> int:
         """Asks for what stands between a commit and the cut, too: it may all be of other virtual partitions."""

@@ -22,8 +22,8 @@ from kordon.proxy.controller.marker_writer import MarkerWriter, NotNow
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batched_fetcher import Want
 from kordon.proxy.kafka.batches import Copy
+from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.opening import Opener
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Hidden
@@ -100,7 +100,7 @@ class TopicJanitor:
         layout: Callable[[], Layout | None],
         topic: str,
         tools: JanitorTools,
-        admin: TopicsAdmin,
+        ends: PartitionEnds,
         looked_to: Mapping[int, int],
         *,
         renew: Renew,
@@ -113,7 +113,7 @@ class TopicJanitor:
         self._topic = topic
         self._tools = tools
         self._renew = renew
-        self._walk = LogWalk(topic, tools.pull, admin, tools.opener)
+        self._walk = LogWalk(topic, tools.pull, ends, tools.opener)
         self._lost = LostValues(topic, self._walk)
         self._homes: FormerHomes | None = None
         self._known = KnownKeys()

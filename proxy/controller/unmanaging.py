@@ -70,7 +70,7 @@ class Unmanaging:
             if controller is None or not (is_held and clock() >= controller.alone_from):
                 detail = f"not all proxies have stopped writing to {topic} within {FENCE_SECONDS:g} s; try again"
                 raise WishRefused(Code.REQUEST_TIMED_OUT, detail)
-            await refuse_filled(self._admin, layout)
+            await refuse_filled(self._admin.ends, layout)
             await self.let_go(topic)
         finally:
             await self._ledger.write(self._adoption.lowering(fence))

@@ -62,7 +62,7 @@ class WishChecks:
         return OutcomeRecord(Code.NONE, "")
 
     async def _manage(self, wish: Manage) -> None:
-        leaders = await self._admin.leaders(wish.topic)
+        leaders = await self._admin.ends.leaders(wish.topic)
         if not leaders:
             raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wish.topic}")
         await self._refuse_lacking(wish.topic)
@@ -77,14 +77,14 @@ class WishChecks:
         following = layout.next_epoch(wish.partitions)
         if problem := why_no_more(record, following):
             raise WishRefused(Code.INVALID_PARTITIONS, problem)
-        present = await self._admin.leaders(wish.topic)
-        await self._admin.ends_of(wish.topic, layout.change_to(following).touched & present.keys())
+        present = await self._admin.ends.leaders(wish.topic)
+        await self._admin.ends.ends_of(wish.topic, layout.change_to(following).touched & present.keys())
         await self._admin.create_partitions(wish.topic, wish.partitions, only_checked=True)
 
     async def _unmanage(self, topic: str) -> None:
         layout = self._settled(topic).layout
         if not layout.residence.is_plain:
-            await refuse_filled(self._admin, layout)
+            await refuse_filled(self._admin.ends, layout)
 
     def _settled(self, topic: str) -> TopicRecord:
         known = self._topics.named(topic)

@@ -57,11 +57,17 @@ _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
 
 
-class TopicsAdmin(PartitionEnds):
-    """Asks brokers, each time the one that is to be asked."""
+class TopicsAdmin:
+    """Asks brokers, each time the one that is to be asked.
+
+    Attributes:
+        ends: Asks the leaders of partitions about their logs.
+        groups: Asks the coordinators of groups.
+    """
 
     def __init__(self, brokers: Brokers) -> None:
-        super().__init__(brokers)
+        self._brokers = brokers
+        self.ends = PartitionEnds(brokers)
         self.groups = GroupOffsets(brokers)
 
     async def create_topic(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
@@ -101,12 +107,12 @@ class TopicsAdmin(PartitionEnds):
             TopicsRefused: The cluster does not want it.
             UpstreamUnavailable: The cluster does not answer.
         """
-        if len(await self.leaders(topic)) >= count:
+        if len(await self.ends.leaders(topic)) >= count:
             return
         wanted = CreatePartitionsRequestTopic(name=topic, count=count, assignments=None)
         asked = CreatePartitionsRequest(topics=[wanted], timeout_ms=8_000, validate_only=only_checked)
         (result,) = (await self._ask_controller(create_partitions.API, range(4), asked)).results
-        if result.error_code == Code.INVALID_PARTITIONS and len(await self.leaders(topic)) >= count:
+        if result.error_code == Code.INVALID_PARTITIONS and len(await self.ends.leaders(topic)) >= count:
             return  # somebody else was faster
         refuse(f"growing {topic} to {count} partitions", result)
 
@@ -227,11 +233,11 @@ class TopicsAdmin(PartitionEnds):
 
     async def _led(self, topic: str) -> Mapping[int, Leader]:
         """Asks the leaders too: a broker that is told of a partition later than others refuses it until then."""
-        found = await self.leaders(topic)
+        found = await self.ends.leaders(topic)
         if not all(leader.is_elected for leader in found.values()):
             return {}
         try:
-            await self.ends_of(topic, found)
+            await self.ends.ends_of(topic, found)
         except TopicsRefused:
             return {}
         return found

@@ -100,7 +100,7 @@ class FenceHolder:
         if topic is not None and self._topics.named(layout.topic) is topic and topic.goes_on_as(record, standing):
             if topic.layouts_offset < offset:  # it was written down again as it was
                 self._notes.adopted(record.layout, offset)
-                topic.layouts_offset = offset
+                topic.written_again(offset)
             return
         self._notes.adopted(layout, offset)  # before anything is decided by it
         is_new_view = topic is not None and outdates_views(topic.layout, layout)
@@ -170,7 +170,7 @@ class FenceHolder:
                 )
                 standing = _standing(topic, fence)
                 if standing is not None and not standing.is_frozen:
-                    topic.fence = standing.frozen(ends, landed)
+                    topic.narrow_fence(standing.frozen(ends, landed))
             if standing is None:
                 return  # ended meanwhile
             self._times.end(Phase.DRAIN, fence.topic)

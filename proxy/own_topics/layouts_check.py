@@ -16,8 +16,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.split import CONTROL, Batch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.ends import TopicsRefused
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.kafka.ends import PartitionEnds, TopicsRefused
 from kordon.proxy.ordering.identity import untag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Tenancy, tenancies
@@ -58,7 +57,7 @@ class LayoutsCheck:
 
     def __init__(self, brokers: Brokers, backup: Backup, in_force: Mapping[str, TopicRecord]) -> None:
         self._brokers = brokers
-        self._admin = TopicsAdmin(brokers)
+        self._ends = PartitionEnds(brokers)
         self._backup = backup
         self._in_force = in_force
         self.found = Comparison()
@@ -136,12 +135,12 @@ class LayoutsCheck:
     async def _look_at_logs(self, layout: Layout) -> None:
         """Looks for batches of a later layout; the logs are all that can tell of it."""
         topic, living = layout.topic, tenancies(layout)
-        partitions = sorted((await self._admin.leaders(topic)).keys())
-        ends = {q: each.log_end_offset for q, each in (await self._admin.ends_of(topic, partitions)).items()}
+        partitions = sorted((await self._ends.leaders(topic)).keys())
+        ends = {q: each.log_end_offset for q, each in (await self._ends.ends_of(topic, partitions)).items()}
         self._look_at_ends(layout, ends)
         if self.found.problems.get(topic):
             return
-        starts = await self._admin.log_starts(topic, partitions)
+        starts = await self._ends.log_starts(topic, partitions)
         told = self._backup.log_ends.get(topic, {})
         for q in sorted(living.keys() & ends.keys()):
             begin = told.get(q, 0)
@@ -180,7 +179,7 @@ class LayoutsCheck:
     async def _batches(self, topic: str, partition: int, offsets: range) -> AsyncIterator[Batch]:
         position, empty = offsets.start, 0
         while position < offsets.stop and empty < _EMPTY_ANSWERS:
-            _, records = (await self._admin.read_behind(topic, {partition: position}))[partition]
+            _, records = (await self._ends.read_behind(topic, {partition: position}))[partition]
             try:
                 found: Iterable[Batch] = [each for each in split(records) if each.next_offset > position]
             except WireError as error:

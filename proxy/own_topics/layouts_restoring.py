@@ -121,9 +121,9 @@ async def take_backup(brokers: Brokers) -> tuple[Backup, dict[str, str]]:
     admin = TopicsAdmin(brokers)
     log_ends: dict[str, dict[int, int]] = {}
     for topic in before.topics:  # before the layouts are read for good: whatever comes behind may be of later ones
-        leaders = await admin.leaders(topic)
+        leaders = await admin.ends.leaders(topic)
         led = [q for q, leader in leaders.items() if leader.is_elected]
-        log_ends[topic] = {q: end.log_end_offset for q, end in (await admin.ends_of(topic, led)).items()}
+        log_ends[topic] = {q: end.log_end_offset for q, end in (await admin.ends.ends_of(topic, led)).items()}
     cluster_id = (await brokers.metadata([])).cluster_id
     layouts_id = await admin.topic_id(LAYOUTS_TOPIC)
     now = await read_layouts(brokers)

@@ -40,10 +40,11 @@ class ReadControl:
         managed = self._topics.served(topic)
         if managed is None or managed.fence is None:
             return {}
-        fence = managed.fence = managed.fence.freezing(self._logs.shown(managed, partitions))
+        fence = managed.fence.freezing(self._logs.shown(managed, partitions))
+        managed.narrow_fence(fence)
         ends = await self._reads.ends.of(topic, partitions, LATEST)
         if managed.fence is fence:
-            managed.fence = fence.freezing(ends)
+            managed.narrow_fence(fence.freezing(ends))
         return ends
 
     def told(self, topic: str, partitions: Collection[int]) -> dict[int, int]:

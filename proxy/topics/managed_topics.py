@@ -201,6 +201,10 @@ class ManagedTopic:
         self.fence = fence
         self._tell()
 
+    def narrow_fence(self, fence: Fence) -> None:
+        """Replaces the fence that stands by one that knows better how far readers see; nobody waits for that."""
+        self.fence = fence
+
     def cancel_fence(self) -> None:
         """Goes on under the layout in force."""
         self.fence = None
@@ -210,6 +214,10 @@ class ManagedTopic:
         """Goes on, or (for a reason) does not."""
         self.unserved = unserved
         self._tell()
+
+    def written_again(self, layouts_offset: int) -> None:
+        """Notes that the layout in force stands at a later offset of the layouts topic too."""
+        self.layouts_offset = layouts_offset
 
     def adopt(
         self,

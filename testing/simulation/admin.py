@@ -34,11 +34,9 @@ class Admin:
 
     def __init__(self, proxy: Proxy) -> None:
         self._proxy = proxy
-        self._world = proxy.world
         self._cluster = proxy.cluster
+        self.ends = Logs(proxy)
         self.groups = Groups(proxy)
-
-    # --- topics
 
     async def topic_id(self, topic: str) -> UUID:
         """Knows two: that of the topic, and that of its face."""
@@ -52,11 +50,6 @@ class Admin:
     async def gone(self, expected: Mapping[str, UUID]) -> dict[str, UUID | None]:
         """Nobody deletes topics."""
         del expected
-        return {}
-
-    async def leaders_of(self, topics: Iterable[str]) -> dict[str, TopicLeaders]:
-        """No log gets shorter: nobody need be asked."""
-        del topics
         return {}
 
     async def create_topic(self, name: str, **_: object) -> bool:
@@ -80,10 +73,27 @@ class Admin:
         """Waits until all partitions have leaders."""
         del partitions
         while True:
-            found = await self.leaders(topic)
+            found = await self.ends.leaders(topic)
             if all(leader.is_elected for leader in found.values()):
                 return found
             await asyncio.sleep(_ELECTION_SECONDS)
+
+    async def producers_remembered_ms(self) -> int:
+        """Tells for how long brokers remember producers that are silent."""
+        return round(REMEMBERED_SECONDS * 1000)
+
+
+class Logs:
+    """What `PartitionEnds` is to the product: all partitions are led by one broker.
+
+    Args:
+        proxy: Who asks.
+    """
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+        self._world = proxy.world
+        self._cluster = proxy.cluster
 
     async def leaders(self, topic: str) -> dict[int, Leader]:
         """Tells who leads; all partitions are led by one broker."""
@@ -96,11 +106,10 @@ class Admin:
 
         return await self._proxy.asked(there)
 
-    async def producers_remembered_ms(self) -> int:
-        """Tells for how long brokers remember producers that are silent."""
-        return round(REMEMBERED_SECONDS * 1000)
-
-    # --- logs
+    async def leaders_of(self, topics: Iterable[str]) -> dict[str, TopicLeaders]:
+        """No log gets shorter: nobody need be asked."""
+        del topics
+        return {}
 
     async def producers_of(self, topic: str, partitions: Collection[int]) -> dict[int, ProducerRows]:
         """Tells who has written to partitions."""

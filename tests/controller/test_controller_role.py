@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
@@ -67,7 +68,7 @@ def leads(writer: Writer, state: LayoutsState, on_forged: Callable[[str, int], N
     nothing: Any = None
     return ControllerRole(
         LeadingWorker(state, confirm, lambda *_: None, on_forged, FenceTimes()),
-        admin=nothing,
+        admin=cast("Any", SimpleNamespace(ends=None)),
         writer=cast("Any", writer),
         admit=nothing,
         takeovers=nothing,

@@ -52,6 +52,7 @@ class Cluster:
         self.layout: Layout | None = None
         """That was written last."""
         self.done = asyncio.Event()
+        self.ends = self
         self.state = LayoutsState("me", Leftovers({}))
         self.state.presence.joined(1, {"me", "other"}, 0.0, clock())
         nothing: Any = None

@@ -55,7 +55,7 @@ async def looked_at(
     async def nothing_between(topic: str, v: int, offset: int, until: int) -> bool:
         return (v, offset) in empty
 
-    admin = SimpleNamespace(groups=groups, log_starts=log_starts)
+    admin = SimpleNamespace(groups=groups, ends=SimpleNamespace(log_starts=log_starts))
     return await Takeovers(cast("Any", admin), nothing_between).look(record)
 
 

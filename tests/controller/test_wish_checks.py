@@ -27,6 +27,7 @@ class Cluster:
     def __init__(self) -> None:
         self.partitions = {"plain": 2, "orders": 4}
         self.configs: dict[str, str | None] = {}
+        self.ends = self
         self.records = 0
         self.in_transaction = False
         self.down: set[int] = set()
@@ -79,7 +80,7 @@ class Cluster:
             self.topics,
             admin,
             refuse_lacking=self.refuse_lacking,
-            obstacles=Obstacles(admin, Compaction(admin, 1_000), takeovers),
+            obstacles=Obstacles(admin.ends, Compaction(admin, 1_000), takeovers),
             wishes=lambda: self.wishes,
         )
         outcome = await checks.check(wish)

@@ -26,13 +26,13 @@ async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(
         await producer.send_and_wait(topic, b"replicated")
 
         async def is_settled() -> bool:
-            return (await admin.ends_of(topic, [0]))[0].is_settled
+            return (await admin.ends.ends_of(topic, [0]))[0].is_settled
 
         await until("the follower has it", is_settled)
         follower.pause()
         try:
             await producer.send_and_wait(topic, b"of the leader only")
-            behind = await admin.snapshot(topic, 0)
+            behind = await admin.ends.snapshot(topic, 0)
         finally:
             follower.resume()
     assert (behind.ends.log_end_offset, behind.ends.high_watermark) == (2, 1)

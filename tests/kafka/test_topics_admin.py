@@ -40,7 +40,7 @@ async def test_a_topic_is_created_as_asked_and_only_once(admin: TopicsAdmin, top
     """Its partitions and configs are those that were asked for; a second creation says that it was there."""
     assert (await admin.topic_configs(topic))["retention.ms"] == "123456"
     assert not await admin.create_topic(topic, partitions=5, replicas=-1, configs={})
-    assert set(await admin.leaders(topic)) == {0, 1}
+    assert set(await admin.ends.leaders(topic)) == {0, 1}
 
 
 async def test_brokers_tell_for_how_long_they_remember_silent_producers(admin: TopicsAdmin) -> None:
@@ -63,9 +63,9 @@ async def test_partitions_are_added_up_to_a_count(admin: TopicsAdmin, topic: str
     """New ones can be asked at once after the wait; asking for fewer changes nothing."""
     await admin.create_partitions(topic, 5)
     assert set(await admin.wait_for_leaders(topic, partitions=5)) == set(range(5))
-    assert (await admin.snapshot(topic, 4)).is_cut
+    assert (await admin.ends.snapshot(topic, 4)).is_cut
     await admin.create_partitions(topic, 3)
-    assert len(await admin.leaders(topic)) == 5
+    assert len(await admin.ends.leaders(topic)) == 5
 
 
 async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: TopicsAdmin, topic: str) -> None:
@@ -75,7 +75,7 @@ async def test_a_deleted_topic_is_gone_and_its_successor_has_another_id(admin: T
     assert not await admin.delete_topic(topic)
 
     async def is_gone() -> bool:
-        return not await admin.leaders(topic)
+        return not await admin.ends.leaders(topic)
 
     await until("the broker has heard of it", is_gone)
     await admin.create_topic(topic, partitions=1, replicas=-1, configs={})
@@ -90,13 +90,13 @@ async def test_a_snapshot_tells_the_end_and_who_wrote_up_to_it(
     async with AIOKafkaProducer(bootstrap_servers=cluster.bootstrap(), enable_idempotence=True) as producer:
         for _ in range(3):
             await producer.send_and_wait(topic, b"value", partition=1)
-    found = await admin.snapshot(topic, 1)
+    found = await admin.ends.snapshot(topic, 1)
     assert found.is_cut
     assert found.log_end_before == found.ends.log_end_offset == found.ends.high_watermark == 3
     assert [(row.producer_epoch, row.last_sequence, row.in_transaction) for row in found.producers] == [(0, 2, False)]
-    assert list((await admin.producers_of(topic, [1]))[1]) == list(found.producers)
-    assert await admin.ends_of(topic, [1]) == {1: found.ends}
-    both = await admin.snapshots(topic, [0, 1])
+    assert list((await admin.ends.producers_of(topic, [1]))[1]) == list(found.producers)
+    assert await admin.ends.ends_of(topic, [1]) == {1: found.ends}
+    both = await admin.ends.snapshots(topic, [0, 1])
     assert (both[1].ends, list(both[1].producers)) == (found.ends, list(found.producers))
     assert (both[0].ends.log_end_offset, len(both[0].producers)) == (0, 0)
 
@@ -106,4 +106,4 @@ async def test_what_is_not_there_is_refused_by_name(admin: TopicsAdmin) -> None:
     with pytest.raises(TopicsRefused) as refusal:
         await admin.topic_id("no-such-topic")
     assert refusal.value.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-    assert await admin.leaders("no-such-topic") == {}
+    assert await admin.ends.leaders("no-such-topic") == {}

@@ -78,7 +78,7 @@ async def test_control_logs_in_and_goes_on_beyond_the_end_of_a_session(secure_cl
         number += 1
         assert [record.value for record in records] == [b"%d" % each for each in range(number)]
         await asyncio.sleep(0.5)
-    assert (await TopicsAdmin(brokers).snapshot("secure-layouts", 0)).is_cut
+    assert (await TopicsAdmin(brokers).ends.snapshot("secure-layouts", 0)).is_cut
     await controller.close()
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
