@@ -59,6 +59,12 @@ def test_the_first_pages_of_a_reader_are_among_them() -> None:
         ("still waiting: at most …\n", "still waiting: at most 30 s; see there\n"),
         ("before 2026-11-21 12:14:05Z, when\n", "before 2027-01-02 03:04:05Z, when\n"),
         ("first\n…\n", "first\nsecond\nthird\n"),
+        ("orders has 6 partitions\n", "orders: growing 3 -> 6: writing the fence\norders has 6 partitions\n"),
+        (
+            "…\nContinue? [y/N]: y\norders is managed\n",
+            "It means\nContinue? [y/N]: orders: coming under management with 48 virtual partitions: writing\n"
+            "orders is managed\n",
+        ),
     ],
 )
 def test_times_and_what_is_left_out_may_differ(shown: str, said: str) -> None:

@@ -40,9 +40,10 @@ def refused(*arguments: str) -> str:
     return result.output
 
 
-def delete_layouts(direct: AdminClient) -> None:
-    direct.delete_topics([LAYOUTS])[LAYOUTS].result(60)
-    wait_until("the layouts are gone", lambda: LAYOUTS not in direct.list_topics(timeout=60).topics)
+def delete(direct: AdminClient, topic: str) -> None:
+    """Has the broker delete a topic, and waits until it shows it no longer."""
+    direct.delete_topics([topic])[topic].result(60)
+    wait_until(f"{topic} is gone", lambda: topic not in direct.list_topics(timeout=60).topics)
 
 
 def unserved(proxy: ProxyProcess) -> list[str]:
@@ -70,7 +71,7 @@ def test_layouts_that_are_deleted_under_traffic_are_restored_and_every_key_is_in
         assert "serve managed topics" in refused("import", file, "--yes", *to)
 
         sender.send_for(0.5)
-        delete_layouts(direct)
+        delete(direct, LAYOUTS)
         wait_until("it is said", lambda: first.events("layouts_lost"))
         before = watermarks(brokers, "orders", range(6))
         with ProxyProcess.start(brokers, program=PROGRAM) as second:
@@ -123,9 +124,9 @@ def test_a_backup_that_is_older_than_the_data_is_refused(unled_cluster: Cluster,
         before = done("verify", str(newer), *to)
         assert "nothing to restore" in done("import", str(newer), "--yes", *to)
         assert "the backup is older" in refused("import", str(file), "--yes", *to), "no epoch is lowered"
-        delete_layouts(direct)
+        delete(direct, LAYOUTS)
 
-        direct.delete_topics(["__kordon.later"])["__kordon.later"].result(60)
+        delete(direct, "__kordon.later")
         said = refused("import", str(file), "--yes", *to)
         assert "has a record at offset" in said
         assert "which layout epoch 0 does not know: the backup is older than the data" in said
@@ -157,7 +158,7 @@ def test_layouts_that_came_back_empty_are_restored(unled_cluster: Cluster, tmp_p
         sender.finish()
         done("export", file, *to)
         assert proxy.stop() == 0
-        delete_layouts(direct)
+        delete(direct, LAYOUTS)
         direct.create_topics([NewTopic(LAYOUTS, 1, 1, config=layouts_configs(1))])[LAYOUTS].result(60)
         wait_until("the layouts are there", lambda: LAYOUTS in direct.list_topics(timeout=60).topics)
         before = watermarks(brokers, "orders", range(4))
