@@ -28,6 +28,7 @@ class Cluster:
         self.partitions = {"plain": 2, "orders": 4}
         self.configs: dict[str, str | None] = {}
         self.ends = self
+        self.groups = None
         self.records = 0
         self.in_transaction = False
         self.down: set[int] = set()
