@@ -30,6 +30,8 @@ class Step:
     """Asks the cluster whether it may be done, and changes nothing; None: there is nothing to ask."""
     takes_over: int | None = None
     """How many partitions a topic has that becomes a managed one; None: none does."""
+    resizes: bool = False
+    """It changes the number of partitions of a managed topic, which takes a topic with nothing under way."""
 
 
 class CannotApply(ValueError):  # noqa: N818 - says why not
@@ -146,7 +148,7 @@ def _resize(name: str, before: int, after: int, n: int, v_count: int) -> Step:
     moving = sum(old != new for old, new in zip(homes(n, before, v_count), homes(n, after, v_count), strict=True))
     verb = "grow" if before < after else "shrink"
     text = f"{verb} from {before} to {_partitions(after)}: {moving} of {v_count} virtual partitions move"
-    return Step(name, text, partial(_do_resize, name=name, count=after))
+    return Step(name, text, partial(_do_resize, name=name, count=after), resizes=True)
 
 
 def _configs(wanted: WantedTopic, changed: Mapping[str, str | None], *, is_new: bool) -> Iterator[Step]:
@@ -229,7 +231,11 @@ async def _manage(client: TopicsClient, *, wanted: WantedTopic, v_count: int, on
 
 
 async def _do_resize(client: TopicsClient, *, name: str, count: int) -> None:
-    await client.resize(name, count)
+    counts = await client.counts(name)
+    if counts is None:  # a broker would grow an ordinary topic, and break the order of its keys
+        raise CannotApply("the topic is not managed any more")
+    if counts.physical != count:
+        await client.resize(name, count)
 
 
 async def _alter(

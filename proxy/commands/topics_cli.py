@@ -22,13 +22,14 @@ from kordon.proxy.commands.topics_target import Command, TargetFlags, TargetUnkn
 from kordon.proxy.config.config import HostPort
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
     from rich.console import RenderableType
 
     from kordon.proxy.commands.topics_apply import Step
     from kordon.proxy.commands.topics_client import PartitionCounts, TopicsClient
     from kordon.proxy.commands.topics_file import WantedTopic
+    from kordon.proxy.commands.topics_progress import ProgressLines
     from kordon.proxy.process.explain import Facts
 
 _FILE_COLUMNS: Final = 200
@@ -78,6 +79,8 @@ or if it holds no records. Then:
     (kafka-consumer-groups.sh --describe), and set them again (--reset-offsets).
 """
 
+_LEFT: Final = 3
+"""The exit code where something is left to do, and the command is to be run again."""
 _INTERRUPTED: Final = 130
 """The exit code of what Ctrl-C has ended, as shells have it."""
 
@@ -438,12 +441,23 @@ def plan_change(topic: str, count: int, **target: Unpack[TargetFlags]) -> None:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--allow-deletion", is_flag=True, help="Let brokers delete records earlier than now, if FILE says so.")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    show_default=True,
+    help="Wait for takeovers, growths and shrinks. Or end with exit code 3 if a takeover has to end first.",
+)
 @target_options
-def apply_file(path: Path, *, dry_run: bool, yes: bool, allow_deletion: bool, **target: Unpack[TargetFlags]) -> None:
+def apply_file(
+    path: Path, *, dry_run: bool, yes: bool, allow_deletion: bool, wait: bool, **target: Unpack[TargetFlags]
+) -> None:
     """Brings topics to what FILE says, a YAML file: creates, manages, grows and shrinks them, and sets configs.
 
     It does nothing if anything in FILE cannot be done, or would lose records. A second run has nothing to do. Topics
     and configs that FILE does not name stay as they are.
+
+    A topic with records grows only after its takeover. The command waits for that, and says what for. With --no-wait
+    it does what can be done now, and ends with exit code 3 if something is left. Run it again then.
 
     \b
     Example of a file:
@@ -483,8 +497,12 @@ def apply_file(path: Path, *, dry_run: bool, yes: bool, allow_deletion: bool, **
     if not yes:
         _explain_managing(wanted, steps)
         click.confirm("Continue?", abort=True)
-    if failed := _take(kordon, steps):
-        raise Failed("\n".join(failed))
+    work = _Work(kordon, wait=wait)
+    work.do(steps)
+    if work.failed:
+        raise Failed("\n".join(work.failed.values()))
+    if work.left:
+        sys.exit(_LEFT)
 
 
 def _explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[Step]) -> None:
@@ -502,25 +520,74 @@ def _explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[Step]) -> N
         click.echo("\n" + MANAGING.format(topic=topic.name, virtual=topic.virtual_partitions, taking_over=waiting))
 
 
-def _take(kordon: _Target, steps: Sequence[Step]) -> list[str]:
-    """Does what is to be done; where that fails, the rest of the topic is left, and others go on.
+class _Work:
+    """Does steps; where one fails, the rest of its topic is left, and others go on.
 
-    Returns:
-        What has failed, a line each.
+    Args:
+        wait: For takeovers and other changes, and until a growth or a shrink is done.
     """
-    failed: dict[str, str] = {}
-    for step in steps:
-        if step.topic in failed:
-            continue
+
+    def __init__(self, kordon: _Target, *, wait: bool) -> None:
+        self._kordon, self._wait = kordon, wait
+        self.failed: dict[str, str] = {}
+        """By topic, a line."""
+        self.left: dict[str, Step] = {}
+        """By topic, what has to wait until something else has ended."""
+
+    def do(self, steps: Sequence[Step]) -> None:
+        """Does all steps, or tells which are left. Takeovers of several topics go on side by side."""
         try:
-            do = partial(_take_step, step)
-            kordon.change(step.topic, f"{step.topic}: {step.text}", do, wait=True, as_json=False)
+            for step in steps:
+                self._try(step)
+            while self.left and self._wait:
+                self._do_settled()
+        except KeyboardInterrupt:
+            self._tell_left({})
+            sys.exit(_INTERRUPTED)
+        if self.left:
+            self._tell_left(self._kordon.states(list(self.left)))
+
+    def _do_settled(self) -> None:
+        """Waits until one topic of those that are left is settled, and goes on with it."""
+        from kordon.proxy.commands.topics_progress import is_under_way  # noqa: PLC0415
+
+        try:
+            states = self._kordon.settled(list(self.left))
         except Failed as failure:
-            failed[step.topic] = f"{step.topic}: {step.text}: {failure.message}"
-    return list(failed.values())
+            self.failed |= {name: f"{name}: {step.text}: {failure.message}" for name, step in self.left.items()}
+            self.left.clear()
+            return
+        for name in [each for each in self.left if not is_under_way(states.get(each))]:
+            self._try(self.left.pop(name))
+
+    def _try(self, step: Step) -> None:
+        from kordon.proxy.commands.topics_apply import CannotApply  # noqa: PLC0415
+
+        if step.topic in self.failed:
+            return
+        try:
+            self._do_one(step)
+        except (Failed, CannotApply) as failure:
+            self.failed[step.topic] = f"{step.topic}: {step.text}: {failure}"
+
+    def _do_one(self, step: Step) -> None:
+        from kordon.proxy.commands.topics_progress import is_under_way  # noqa: PLC0415
+
+        if step.resizes and is_under_way(self._kordon.states([step.topic]).get(step.topic)):
+            self.left[step.topic] = step
+            return
+        do, wait = partial(_do_step, step), self._wait or not step.resizes
+        self._kordon.change(step.topic, f"{step.topic}: {step.text}", do, wait=wait, as_json=False)
+
+    def _tell_left(self, states: Mapping[str, str]) -> None:
+        for name, step in self.left.items():
+            click.echo(shown(f"{name}: not done yet: {step.text}"))
+            if name in states:
+                click.echo(shown(f"{name}: {states[name]}"))
+        click.echo("run this command again when that is over; kordon topics watch shows it")
 
 
-async def _take_step(step: Step, client: TopicsClient) -> str:
+async def _do_step(step: Step, client: TopicsClient) -> str:
     await step.do(client)
     return f"{step.topic}: done: {step.text}"
 
@@ -617,21 +684,11 @@ class _Target:
 
     def watch(self, topic: str | None, *, as_json: bool) -> None:
         """Tells the states of topics until nothing is left to wait for."""
-        from kordon.proxy.commands.topics_progress import Look, ProgressLines, watch  # noqa: PLC0415
+        from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
 
         lines = ProgressLines(f"looking at {topic or 'the managed topics'}", as_json=as_json)
-
-        async def look(client: TopicsClient) -> Mapping[str, str]:
-            client.close()  # it has shown that a Kordon is there
-            watching = Look(self.connect)
-            try:
-                return await watch(watching, topic, lines)
-            finally:
-                watching.close()
-
         try:
-            with lines:
-                states = self._run("watching", look)
+            states = self._watched(None if topic is None else [topic], lines, all)
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
         if topic is not None and topic not in states:
@@ -640,6 +697,32 @@ class _Target:
             lines.end(name, f"{name}: {state}")
         if topic is None:
             lines.end("", f"{len(states)} managed topics, nothing to wait for")
+
+    def settled(self, topics: list[str]) -> Mapping[str, str]:
+        """Tells the states of topics until nothing is left to wait for with one of them; returns the last ones."""
+        from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
+
+        return self._watched(topics, ProgressLines(f"waiting for {len(topics)} topics"), any)
+
+    def states(self, topics: list[str]) -> Mapping[str, str]:
+        """Asks in words what goes on with topics."""
+        return self.ask("looking at topics", lambda client: client.states(topics))
+
+    def _watched(
+        self, topics: list[str] | None, lines: ProgressLines, is_enough: Callable[[Iterable[bool]], bool]
+    ) -> Mapping[str, str]:
+        from kordon.proxy.commands.topics_progress import Look, watch  # noqa: PLC0415
+
+        async def look(client: TopicsClient) -> Mapping[str, str]:
+            client.close()  # it has shown that a Kordon is there
+            watching = Look(self.connect)
+            try:
+                return await watch(watching, topics, lines, is_enough)
+            finally:
+                watching.close()
+
+        with lines:
+            return self._run("watching", look)
 
     def counts(self, topic: str) -> PartitionCounts | None:
         """Asks how many partitions a topic has; None: it is not managed."""

@@ -20,7 +20,7 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.member.topic_state import SETTLED
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
     from types import TracebackType
 
     from kordon.proxy.commands.topics_client import TopicsClient
@@ -170,20 +170,26 @@ class Look:
             self._client = None
 
 
-async def watch(look: Look, topic: str | None, lines: ProgressLines) -> Mapping[str, str]:
+async def watch(
+    look: Look,
+    names: list[str] | None,
+    lines: ProgressLines,
+    is_enough: Callable[[Iterable[bool]], bool] = all,
+) -> Mapping[str, str]:
     """Tells the states of topics until nothing is left to wait for; returns the last ones.
 
     A Kordon that does not answer is asked again, as it may just be restarted.
 
     Args:
-        topic: The only one to look at; None: all that are managed.
+        names: Topics to look at; None: all that are managed.
+        is_enough: Says of topics, by whether each is settled, whether to end.
 
     Raises:
         RequestRefused: There is no such topic that may be seen.
         UpstreamUnavailable: No answer for half a minute.
     """
     answered = time.monotonic()
-    names = None if topic is None else [topic]
+    called = names[0] if names and len(names) == 1 else "Kordon"
     seen: set[str] = set()
     while True:
         try:
@@ -191,13 +197,13 @@ async def watch(look: Look, topic: str | None, lines: ProgressLines) -> Mapping[
         except UpstreamUnavailable as error:
             if time.monotonic() - answered > _PATIENCE_SECONDS:
                 raise
-            lines.tell(topic or "Kordon", f"no answer, asks again: {error}")
+            lines.tell(called, f"no answer, asks again: {error}")
         else:
             answered = time.monotonic()
             seen |= {name for name, state in states.items() if is_under_way(state)}
             for name in sorted(seen):
                 lines.tell(name, states.get(name, "is not managed"))
-            if not any(map(is_under_way, states.values())):
-                return states
             names = names or sorted(states)
+            if is_enough(not is_under_way(states.get(name)) for name in names):
+                return states
         await asyncio.sleep(LOOK_SECONDS)

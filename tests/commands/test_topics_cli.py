@@ -456,6 +456,85 @@ def test_watching_an_ordinary_topic_says_that_it_is_one(fake: FakeKordon) -> Non
     assert "orders is not managed" in failed("watch", "orders", "--bootstrap", fake.bootstrap)
 
 
+TAKEOVER = "being taken over: waits for 1 of 5 groups: mailer has 4 records to go"
+AGAIN = "run this command again when that is over; kordon topics watch shows it\n"
+PLANNED = "orders: grow from 4 to 6 partitions: 4 of 12 virtual partitions move\n"
+
+
+@pytest.fixture
+def growing(slow: FakeKordon, tmp_path: Path) -> list[str]:
+    """The arguments that have a topic grow that is being taken over."""
+    slow.done.set()
+    slow.states = [TAKEOVER, TAKEOVER, SETTLED]
+    (tmp_path / "topics.yaml").write_text("topics: [{name: orders, partitions: 6, virtual_partitions: 12}]")
+    return ["apply", str(tmp_path / "topics.yaml"), "--yes", "--bootstrap", slow.bootstrap]
+
+
+def test_a_growth_of_a_file_waits_for_the_takeover(slow: FakeKordon, growing: list[str]) -> None:
+    """And says what for, as a growth does."""
+    result = run(*growing)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [f"orders: {TAKEOVER}", f"orders: {SETTLED}"]
+    assert result.stdout.startswith(f"{PLANNED}orders: done: grow from 4 to 6 partitions")
+    assert slow.changes == [CREATE_PARTITIONS]
+
+
+def test_who_does_not_wait_is_told_what_is_left(slow: FakeKordon, growing: list[str]) -> None:
+    """With an exit code of its own: nothing has failed, and the same command is to be run again."""
+    result = run(*growing, "--no-wait")
+    assert (result.exit_code, result.stderr, slow.changes) == (3, "", [])
+    assert result.stdout == (
+        f"{PLANNED}"
+        "orders: not done yet: grow from 4 to 6 partitions: 4 of 12 virtual partitions move\n"
+        f"orders: {TAKEOVER}\n"
+        f"{AGAIN}"
+    )
+
+
+def test_a_growth_of_a_file_goes_on_without_who_does_not_wait(slow: FakeKordon, growing: list[str]) -> None:
+    """Kordon does it, so nothing is left."""
+    slow.states, slow.on_state = [SETTLED, HOLDS], lambda _: slow.done.clear()
+    result = run(*growing, "--no-wait")
+    assert result.exit_code == 0, result.output
+    assert "goes on without this command; kordon topics watch orders shows it\n" in result.stdout
+
+
+def test_ctrl_c_during_a_takeover_says_what_is_left(slow: FakeKordon, growing: list[str]) -> None:
+    slow.states = [TAKEOVER] * 3
+    slow.on_state = lambda left: os.kill(os.getpid(), signal.SIGINT) if left == 1 else None
+    result = run(*growing)
+    assert (result.exit_code, slow.changes) == (130, [])
+    assert result.stdout.endswith(f"orders: not done yet: {PLANNED.removeprefix('orders: ')}{AGAIN}")
+
+
+def test_a_topic_that_was_let_go_meanwhile_does_not_grow(slow: FakeKordon, growing: list[str]) -> None:
+    """A broker would grow it, and break the order of its keys."""
+
+    def let_go(_: int) -> None:
+        slow.counts = None
+
+    slow.on_state = let_go
+    result = run(*growing)
+    assert (result.exit_code, slow.changes) == (1, [])
+    assert result.stderr.endswith("virtual partitions move: the topic is not managed any more\n")
+
+
+def test_a_kordon_that_goes_away_meanwhile_is_one_line(
+    slow: FakeKordon, growing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kordon.proxy.commands.topics_progress._PATIENCE_SECONDS", 0.0)
+    slow.states = [TAKEOVER] * 3
+
+    def go_away(left: int) -> None:
+        if left == 1:
+            raise OSError
+
+    slow.on_state = go_away
+    result = run(*growing)
+    assert (result.exit_code, slow.changes) == (1, [])
+    assert result.stderr.count("orders: grow from 4 to 6 partitions: ") == 1
+
+
 def test_a_look_before_a_change_takes_one_connection() -> None:
     """Each costs a log-in, and maybe a password."""
     with faked(None) as fake:

@@ -197,6 +197,31 @@ def test_a_proxy_that_starts_never_shows_a_managed_topic_as_an_ordinary_one(
             assert [name for name in topics if name.startswith("__kordon")] == []
 
 
+def test_a_topic_with_records_is_managed_and_grown_by_one_file(proxy: ProxyProcess, tmp_path: Path) -> None:
+    """The command waits for takeovers, which go on side by side; who does not wait is told to run it again."""
+    file, to = tmp_path / "topics.yaml", ("--yes", "--bootstrap", proxy.bootstrap)
+    for name in ("cli-over-1", "cli-over-2"):
+        create(proxy.bootstrap, name)
+        Sender.sent_for(0.2, proxy.bootstrap, name)
+    rows = "{name: cli-over-%d, partitions: 6, virtual_partitions: 12, transition_seconds: %d}"
+    file.write_text(f"topics: [{rows % (1, 2)}, {rows % (2, 3)}]")
+
+    result = run("apply", str(file), *to)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count(": done: manage with 12 virtual partitions") == 2
+    assert result.stdout.count(": done: grow from 3 to 6 partitions") == 2
+    counts = [explained(proxy, name)["undeleted_partition_count"] for name in ("cli-over-1", "cli-over-2")]
+    assert counts == [6, 6]
+
+    create(proxy.bootstrap, "cli-over-3")
+    Sender.sent_for(0.2, proxy.bootstrap, "cli-over-3")
+    file.write_text(f"topics: [{rows % (3, 600)}]")
+    for _ in range(2):
+        left = run("apply", str(file), "--no-wait", *to)
+        assert (left.exit_code, "cli-over-3: not done yet: grow" in left.stdout) == (3, True), left.output
+        assert "cli-over-3: being taken over: " in left.stdout
+
+
 def test_topics_become_what_a_file_says_and_a_second_run_has_nothing_to_do(proxy: ProxyProcess, tmp_path: Path) -> None:
     """Created, managed, grown, shrunk and configured; what cannot be is refused, and then nothing else is done."""
     file, to = tmp_path / "topics.yaml", ("--bootstrap", proxy.bootstrap)
