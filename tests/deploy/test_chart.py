@@ -16,14 +16,16 @@ import kubernetes_validate
 import pytest
 import trustme
 import yaml
+from jsonschema import Draft7Validator
 
-from kordon.proxy.config.config import Config
+from kordon.proxy.config.config import NODE_ID_PLACEHOLDER, Config
 from kordon.proxy.config.config_load import load
 from kordon.proxy.reads.log_store import CACHE_BYTES
 from kordon.proxy.writes.unsent_writes import UNSENT_BYTES
 from kordon.spark_jobs.cli import audit
 from kordon.testing.helm import helm
 from kordon.testing.jars import MissingTool
+from kordon.testing.page_commands import blocks
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "deploy" / "chart" / "kordon"
@@ -87,9 +89,41 @@ SNI: Final[dict[str, Any]] = {
     "secretFiles": ["wildcard"],
 }
 """One port for all brokers."""
-GIVEN: Final = {"small": SMALL, "full": FULL, "sni": SNI}
-FOREIGN: Final = {"PrometheusRule", "ServiceMonitor"}
-"""Kinds of the Prometheus operator, of which Kubernetes publishes no schema."""
+PAGE: Final = (ROOT / "docs" / "deployment.md").read_text()
+(CERTIFICATE,) = (yaml.safe_load(each.text) for each in blocks(PAGE) if each.mark == "file: values.yaml")
+"""What the manual says for a certificate of cert-manager."""
+GIVEN: Final = {"small": SMALL, "full": FULL, "sni": SNI, "certificate": CERTIFICATE}
+FOREIGN: Final = {"Certificate", "PrometheusRule", "ServiceMonitor"}
+"""Kinds of cert-manager and of the Prometheus operator, of which Kubernetes publishes no schema."""
+TEXT: Final = {"type": "string", "minLength": 1}
+CERTIFICATE_SPEC: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["secretName", "issuerRef", "dnsNames"],
+    "additionalProperties": False,
+    "properties": {
+        "secretName": TEXT,
+        "issuerRef": {
+            "type": "object",
+            "required": ["name"],
+            "additionalProperties": False,
+            "properties": {"name": TEXT, "kind": TEXT, "group": TEXT},
+        },
+        "dnsNames": {"type": "array", "minItems": 1, "uniqueItems": True, "items": TEXT},
+        "usages": {"type": "array", "items": {"enum": ["digital signature", "key encipherment", "server auth"]}},
+        "privateKey": {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {
+                "algorithm": {"enum": ["RSA", "ECDSA", "Ed25519"]},
+                "size": {"type": "integer"},
+                "rotationPolicy": {"enum": ["Never", "Always"]},
+            },
+        },
+        "duration": TEXT,
+        "renewBefore": TEXT,
+    },
+}
+"""Of a Certificate (cert-manager.io/v1), what the chart may use."""
 
 Objects = list[dict[str, Any]]
 
@@ -146,11 +180,12 @@ def container(objects: Objects, name: str = "kordon") -> dict[str, Any]:
 def config_of(objects: Objects, folder: Path) -> Config:
     """The configuration in the ConfigMap, as Kordon loads it with what the container's Secrets and image give."""
     text = the(objects, "ConfigMap")["data"]["kordon.yaml"]
-    if pod(objects)["volumes"][-1]["name"] == "secret-wildcard":
-        certificate = trustme.CA().issue_cert("*.kafka.example.com")
+    if (tls := yaml.safe_load(text)["listen"].get("tls")) is not None:
+        names = [each["spec"]["dnsNames"] for each in objects if each["kind"] == "Certificate"]
+        certificate = trustme.CA().issue_cert(*(names[0] if names else ["*.kafka.example.com"]))
         certificate.cert_chain_pems[0].write_to_path(str(folder / "tls.crt"))
         certificate.private_key_pem.write_to_path(str(folder / "tls.key"))
-        text = text.replace("/etc/kordon-secrets/wildcard", str(folder))
+        text = text.replace(str(Path(tls["certificate"]).parent), str(folder))
     (folder / "kordon.yaml").write_text(text)
     secrets = {each["name"]: "a secret" for each in container(objects).get("env", [])}
     return load(folder / "kordon.yaml", {"KORDON_ADMIN__ADDRESS": "0.0.0.0:8080", **secrets}).config
@@ -188,10 +223,11 @@ def test_a_misspelt_key_would_be_found(made: Objects) -> None:
         ({"config": {"upstream": {"sasl": {"password": "hunter2"}}}}, "sasl"),
         ({"config": {"admin": {"address": "0.0.0.0:1"}}}, "admin"),
         ({"secretOptions": [{"variable": "PATH", "secret": "s", "key": "k"}]}, "variable"),
+        ({"certificate": {"enabled": True}}, "certificate.issuer.name is missing"),
         ({"config": {"upstream": {"bootstrap": ""}}}, "config.upstream.bootstrap is missing"),
         ({"config": {"listen": {"advertise": ""}}}, "config.listen.advertise is missing"),
     ],
-    ids=["misspelt", "none", "deep", "password", "admin", "variable", "brokers", "name"],
+    ids=["misspelt", "none", "deep", "password", "admin", "variable", "issuer", "brokers", "name"],
 )
 def test_a_wrong_value_is_refused_before_anything_is_installed(
     changed: dict[str, Any], says: str, tmp_path: Path
@@ -356,6 +392,46 @@ def test_dashboards_are_the_project_s(full: Objects) -> None:
     }
     files = (ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")
     assert found == {f"kordon-{path.name}": json.loads(path.read_text()) for path in files}
+
+
+def test_a_certificate_is_for_all_names_of_clients_and_reaches_running_pods(tmp_path: Path) -> None:
+    """Its Secret is where the configuration looks for it, as a folder: a file of its own would stay as it was."""
+    objects = rendered(tmp_path, CERTIFICATE)
+    made = the(objects, "Certificate")
+    assert made["apiVersion"] == "cert-manager.io/v1"
+    Draft7Validator(CERTIFICATE_SPEC).validate(made["spec"])
+    listen = config_of(objects, tmp_path).listen
+    assert listen.sni is not None
+    brokers = [listen.sni.broker.replace(NODE_ID_PLACEHOLDER, str(node_id)) for node_id in CERTIFICATE["nodeIds"]]
+    assert made["spec"]["dnsNames"] == [listen.sni.bootstrap, *brokers]
+    tls = yaml.safe_load(the(objects, "ConfigMap")["data"]["kordon.yaml"])["listen"]["tls"]
+    folder = f"/etc/kordon-secrets/{made['spec']['secretName']}"
+    assert tls == {"certificate": f"{folder}/tls.crt", "key": f"{folder}/tls.key"}
+    (mount,) = [each for each in container(objects)["volumeMounts"] if each["mountPath"] == folder]
+    assert mount == {"name": mount["name"], "mountPath": folder, "readOnly": True}
+    (volume,) = [each for each in pod(objects)["volumes"] if each["name"] == mount["name"]]
+    assert volume["secret"] == {"secretName": made["spec"]["secretName"]}
+
+
+@pytest.mark.parametrize(
+    ("listen", "names", "expected"),
+    [
+        ({"advertise": "kafka.example.com"}, [], ["kafka.example.com"]),
+        (SNI["config"]["listen"], ["*.kafka.example.com"], ["*.kafka.example.com"]),
+    ],
+    ids=["one name", "given"],
+)
+def test_a_certificate_has_the_name_of_all_ports_or_those_that_are_given(
+    listen: dict[str, Any], names: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    """Ports of brokers share a name; a wildcard is good for brokers to come. Options of TLS stay beside its files."""
+    values = deepcopy(CERTIFICATE)
+    values["config"]["listen"] = {**listen, "tls": {"client_auth": "requested"}}
+    values["certificate"]["dnsNames"] = names
+    objects = rendered(tmp_path, values, "second")
+    assert the(objects, "Certificate", "second-kordon")["spec"]["dnsNames"] == expected
+    tls = yaml.safe_load(the(objects, "ConfigMap", "second-kordon")["data"]["kordon.yaml"])["listen"]["tls"]
+    assert (tls["key"], tls["client_auth"]) == ("/etc/kordon-secrets/second-kordon-tls/tls.key", "requested")
 
 
 def test_what_needs_other_operators_is_off_by_default(tmp_path: Path) -> None:

@@ -43,6 +43,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- toJson $ports }}
 {{- end }}
 
+{{- /* The names that clients connect to, as a JSON list. */ -}}
+{{- define "kordon.dnsNames" -}}
+{{- $listen := .Values.config.listen }}
+{{- $names := list $listen.advertise }}
+{{- with $listen.sni }}
+{{- $broker := .broker }}
+{{- $names = list .bootstrap }}
+{{- range $.Values.nodeIds }}{{ $names = append $names ($broker | replace "$(node_id)" (toString .)) }}{{ end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
+{{- /* The Secrets with files for Kordon, as a JSON list. */ -}}
+{{- define "kordon.secretFiles" -}}
+{{- $secrets := .Values.secretFiles }}
+{{- if .Values.certificate.enabled }}{{ $secrets = append $secrets (printf "%s-tls" (include "kordon.name" .)) }}{{ end }}
+{{- toJson $secrets }}
+{{- end }}
+
 {{- define "kordon.memoryMiB" -}}
 {{- /* A worker's process and connections, its reading cache and writes that wait take 384 MiB (docs/limits.md). */ -}}
 {{- $held := dig "limits" "held_bytes" 268435456 .Values.config | int64 }}
