@@ -97,8 +97,9 @@ def autoscale(
 async def _run(
     policies: Policies, address: HostPort, upstream: Upstream, admin: HostPort, *, dry_run: bool, once: bool
 ) -> None:
-    from kordon.proxy.commands.autoscale_looks import AdminPages, LogSizes  # noqa: PLC0415
+    from kordon.proxy.commands.autoscale_looks import AdminPages  # noqa: PLC0415
     from kordon.proxy.commands.autoscaler import Autoscaler, Resizer  # noqa: PLC0415
+    from kordon.proxy.commands.log_sizes import LogSizes  # noqa: PLC0415
     from kordon.proxy.runtime.tls import explain  # noqa: PLC0415
 
     try:

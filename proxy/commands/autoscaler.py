@@ -14,8 +14,9 @@ from kordon.proxy.commands.topics_client import TopicsClient
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 
 if TYPE_CHECKING:
-    from kordon.proxy.commands.autoscale_looks import AdminPages, LayoutSeen, LogSizes
+    from kordon.proxy.commands.autoscale_looks import AdminPages, LayoutSeen
     from kordon.proxy.commands.autoscale_policy import Policies
+    from kordon.proxy.commands.log_sizes import LogSizes
     from kordon.proxy.config.config import HostPort, Upstream
 
 log = structlog.get_logger(__name__)

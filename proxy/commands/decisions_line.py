@@ -11,6 +11,7 @@ from typing import Any, Final
 from rich.console import Console
 from rich.text import Text
 
+from kordon.codecs.counted import counted
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.codecs.shown_text import shown
 
@@ -108,19 +109,9 @@ def _ranges(decision: Decision) -> Iterator[str]:
     elif decision.last_offset is not None:
         yield f"offset {decision.last_offset}"
     counts = [(decision.batches, _VERDICTS.get(decision.kind, "batch")), (decision.records, "record")]
-    told = [_count(count, what) for count, what in counts if count is not None]
+    told = [counted(count, what) for count, what in counts if count is not None]
     if told := told + ([f"{decision.bytes:,} bytes"] if decision.bytes is not None else []):
         yield ", ".join(told)
-
-
-def _count(count: int, what: str) -> str:
-    """Says how many.
-
-    >>> _count(1, "batch"), _count(2000, "batch"), _count(2, "time")
-    ('1 batch', '2,000 batches', '2 times')
-    """
-    ending = "" if count == 1 else "es" if what.endswith("ch") else "s"
-    return f"{count:,} {what}{ending}"
 
 
 def _range(decision: Decision, what: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import click
 
+from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import shown
 from kordon.proxy.commands.topics_cli import Failed
 from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, config_of, connection_options, target_of
@@ -78,7 +79,7 @@ def export(path: str, **target: Unpack[TargetFlags]) -> None:
     if left_out and path != _STDIO and Path(path).exists():
         path += ".partial"  # the former one has what is left out
     _write(path, backup.dump())
-    say = f"{_count(len(backup.topics))} of cluster {backup.cluster_id}, read up to offset {backup.offset}"
+    say = f"{counted(len(backup.topics), 'topic')} of cluster {backup.cluster_id}, read up to offset {backup.offset}"
     click.echo(say if path == _STDIO else f"{path}: {say}", err=path == _STDIO)
     if left_out:
         raise Failed("\n".join(f"left out: {topic}: {why}" for topic, why in sorted(left_out.items())))
@@ -143,7 +144,7 @@ def import_(path: str, topics: tuple[str, ...], *, dry_run: bool, yes: bool, **t
             return 0
         restored = len(backup.topics.keys() - found.same)
         if dry_run:
-            click.echo(f"{_count(restored)} would be restored; nothing was changed")
+            click.echo(f"{counted(restored, 'topic')} would be restored; nothing was changed")
             return 0
         if not yes:
             click.echo(RESTORING)
@@ -153,7 +154,7 @@ def import_(path: str, topics: tuple[str, ...], *, dry_run: bool, yes: bool, **t
 
     restored = cluster.ask("restoring", restore)
     if restored:
-        click.echo(f"{_count(restored)} restored")
+        click.echo(f"{counted(restored, 'topic')} restored")
     elif not dry_run:
         click.echo("nothing to restore")
 
@@ -187,34 +188,16 @@ class _Cluster:
         """Does something with the brokers; whatever fails is told, with exit code 1."""
         import uvloop  # noqa: PLC0415
 
+        from kordon.proxy.commands.brokers_asked import with_brokers  # noqa: PLC0415
         from kordon.proxy.core.errors import KordonError  # noqa: PLC0415
         from kordon.proxy.own_topics.layouts_restoring import NotRestored  # noqa: PLC0415
-        from kordon.proxy.runtime.logs import silence  # noqa: PLC0415
 
         try:
-            with silence():
-                return uvloop.run(self._connected(do))
+            return uvloop.run(with_brokers(self._upstream, do))
         except NotRestored as refusal:
             raise Failed(str(refusal)) from refusal
         except (KordonError, OSError) as error:
             raise Failed(f"{what}: {error}") from error
-
-    async def _connected(self, do: Callable[[Brokers], Awaitable[Result]]) -> Result:
-        from kordon.proxy.kafka.broker_connections import BrokerConnections  # noqa: PLC0415
-        from kordon.proxy.kafka.brokers import Brokers  # noqa: PLC0415
-        from kordon.proxy.kafka.topology import Topology  # noqa: PLC0415
-        from kordon.proxy.runtime.tls import upstream_context  # noqa: PLC0415
-
-        upstream = self._upstream
-        context = upstream_context(upstream.tls) if upstream.tls is not None else None
-        topology = Topology(upstream, lambda _: None, lambda _: None, context)
-        topology.learn_given()
-        await topology.refresh()
-        links = BrokerConnections(topology)
-        try:
-            return await do(Brokers(links))
-        finally:
-            await links.close()
 
 
 def _read(file: str, topics: tuple[str, ...]) -> Backup:
@@ -269,7 +252,3 @@ def _print(backup: Backup, found: Comparison) -> None:
             click.echo(shown(f"  {line}"))
         for line in notes:
             click.echo(shown(f"  note: {line}"))
-
-
-def _count(topics: int) -> str:
-    return f"{topics} topic{'' if topics == 1 else 's'}"

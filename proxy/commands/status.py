@@ -8,6 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from kordon.codecs.counted import size
 from kordon.codecs.shown_text import shown_facts
 from kordon.proxy.commands.admin_client import StatusUnavailable, fetch_object
 
@@ -121,7 +122,7 @@ def _counts(status: Facts) -> RenderableType | None:
     table.add_row("requests", f"{_number(requests['total'])} ({rate:,.1f}/s)")
     table.add_row("requests in flight", _number(requests["in_flight"]))
     for name, count in status.get("bytes", {}).items():
-        table.add_row(f"bytes {name.replace('_', ' ')}", _bytes(count))
+        table.add_row(f"bytes {name.replace('_', ' ')}", size(count))
     for limit, count in sorted(status.get("limits", {}).get("hits", {}).items()):
         if count:
             table.add_row(Text(f"limit hit: {limit}", "yellow"), _number(count))
@@ -138,14 +139,6 @@ def _workers(status: Facts) -> RenderableType:
 
 def _number(value: float) -> str:
     return f"{value:,}"
-
-
-def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1000
-    return f"{value:,.1f} TB"
 
 
 def _duration(seconds: float) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kordon.codecs.counted import counted
 from kordon.proxy.commands.topics_client import RequestRefused
 from kordon.proxy.commands.topics_file import JANITOR, OWN_PREFIXES, WantedTopic
 from kordon.proxy.ordering.hashing import homes, why_not
@@ -103,7 +104,7 @@ def _creation(wanted: WantedTopic) -> Iterator[Step]:
     replicas = f", {wanted.replicas} replicas" if wanted.replicas is not None else ""
     configs = "".join(f", {config}={value}" for config, value in sorted(given.items()))
     create = partial(_create, name=name, n=n, v_count=v_count, replicas=wanted.replicas, configs=given)
-    text = f"create with {_partitions(n)}{virtual}{replicas}{configs}"
+    text = f"create with {counted(n, 'partition')}{virtual}{replicas}{configs}"
     yield Step(name, text, create, partial(create, only_checked=True))
     if n != wanted.partitions:
         yield _resize(name, n, wanted.partitions, n, v_count or n)
@@ -147,7 +148,7 @@ def _resizing(wanted: WantedTopic, now: TopicNow) -> Iterator[Step]:
 def _resize(name: str, before: int, after: int, n: int, v_count: int) -> Step:
     moving = sum(old != new for old, new in zip(homes(n, before, v_count), homes(n, after, v_count), strict=True))
     verb = "grow" if before < after else "shrink"
-    text = f"{verb} from {before} to {_partitions(after)}: {moving} of {v_count} virtual partitions move"
+    text = f"{verb} from {before} to {counted(after, 'partition')}: {moving} of {v_count} virtual partitions move"
     return Step(name, text, partial(_do_resize, name=name, count=after), resizes=True)
 
 
@@ -199,10 +200,6 @@ def _number(value: str | None) -> float:
 
 def _words(value: str) -> frozenset[str]:
     return frozenset(word.strip() for word in value.split(",") if word.strip())
-
-
-def _partitions(count: int) -> str:
-    return f"{count} partition{'' if count == 1 else 's'}"
 
 
 async def _create(

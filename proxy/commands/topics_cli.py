@@ -11,13 +11,22 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar, Unpack
 
 import click
 import uvloop
 from click.core import ParameterSource
 
+from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import shown
+from kordon.proxy.commands.topics_before import (
+    CannotBe,
+    managed_already,
+    to_change,
+    to_manage,
+    to_resize,
+    unmanaged,
+)
 from kordon.proxy.commands.topics_target import Command, TargetFlags, TargetUnknown, target_of, target_options
 from kordon.proxy.config.config import HostPort
 
@@ -27,8 +36,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from kordon.proxy.commands.topics_apply import Step
-    from kordon.proxy.commands.topics_client import PartitionCounts, TopicsClient
+    from kordon.proxy.commands.topics_client import TopicsClient
+    from kordon.proxy.commands.topics_facts import TopicFacts
     from kordon.proxy.commands.topics_file import WantedTopic
+    from kordon.proxy.commands.topics_meaning import Way
+    from kordon.proxy.commands.topics_plan import DryRun
     from kordon.proxy.commands.topics_progress import ProgressLines
     from kordon.proxy.process.explain import Facts
 
@@ -36,48 +48,6 @@ _FILE_COLUMNS: Final = 200
 """Where nobody looks at a terminal, lines are for tools."""
 DEFAULT_ADMIN: Final = "127.0.0.1:9190"
 Result = TypeVar("Result")
-
-MANAGING: Final = """\
-Managing {topic} with {virtual} virtual partitions means:
-  - Clients see {virtual} partitions from now on, and that number never changes. On the brokers the topic can have
-    from its present number of partitions up to {virtual}. The order of each key is kept.
-  - All clients of the topic must connect through Kordon. Clients that write to the brokers directly break the order.
-  - Clients see another topic id and another number of partitions within metadata.max.age.ms, and groups rebalance.
-{taking_over}
-  - Kafka Streams: never manage repartition or changelog topics. Reset an application that reads {topic}: it keeps its
-    state by partition number.
-  - Flink and Spark keep offsets by partition in their checkpoints. Begin with new checkpoints, or switch the discovery
-    of new partitions on.
-  - MirrorMaker copies {virtual} partitions to a topic with {virtual} partitions, each in its order.
-  - Kordon refuses transactional producers, share groups and streams groups.
-"""
-TAKING_OVER: Final = """\
-  - If the topic has records, its writes pause once for up to a second. {waits}
-    Kordon does not wait for readers without a group."""
-QUIESCED: Final = """\
-Then about {share} % of its new records wait until
-    every group has read the present ones. All clients reconnect once."""
-IN_USE: Final = """\
-Then about {share} % of its new records wait.
-    They reach readers after {time} at the earliest (--transition), and after every group has read the old records.
-    Until then the topic cannot grow or shrink; kordon topics describe says what it waits for.
-    If nobody writes to the topic now, --quiesced avoids that time."""
-DELIVERING: Final = """\
-Then no record waits (--deliver).
-    For {time} (--transition), what is written to new partitions reaches readers in the old ones, 0 to {last}, in the
-    order in which it was acknowledged. A producer that sends without waiting for acknowledgements may see some of its
-    records change places once, when it learns of the new partitions.
-    This needs producers that place keys by hash modulo the number of partitions, as Kafka's clients do.
-    After that, new partitions are delivered as soon as every group has read what came before."""
-UNMANAGING: Final = """\
-Kordon can let {topic} go if the topic was never resized and has as many virtual partitions as partitions (V = N),
-or if it holds no records. Then:
-  - {topic} is an ordinary topic with {physical} partitions or more. It cannot shrink, and growth breaks the order of
-    keys.
-  - Clients see another topic id. Restart idempotent producers: their sequences count by virtual partition.
-  - The offsets that groups have committed while the topic was managed are lost. Note them now
-    (kafka-consumer-groups.sh --describe), and set them again (--reset-offsets).
-"""
 
 _LEFT: Final = 3
 """The exit code where something is left to do, and the command is to be run again."""
@@ -119,6 +89,7 @@ def _change_options(command: Command) -> Command:
             show_default=True,
             help="Wait until it is done, and say what for. Or return as soon as it goes on by itself.",
         ),
+        click.option("--dry-run", is_flag=True, help="Say what would be done, or why not, and change nothing."),
     ):
         command = option(command)
     return target_options(command)
@@ -247,6 +218,7 @@ def manage(
     transition: int | None,
     janitor: bool,
     yes: bool,
+    dry_run: bool,
     wait: bool,
     as_json: bool,
     **target: Unpack[TargetFlags],
@@ -261,62 +233,42 @@ def manage(
 
     \b
     Examples:
+      kordon topics manage orders --virtual 48 --bootstrap kordon:19092 --dry-run
       kordon topics manage orders --virtual 48 --bootstrap kordon:19092
       kordon topics manage orders --virtual 48 --transition 900 --config kordon.yaml --yes
       kordon topics manage orders --virtual 48 --quiesced --bootstrap kordon:19092
       kordon topics manage prices --virtual 48 --janitor --bootstrap kordon:19092
     """  # noqa: D301
-
-    async def do(client: TopicsClient) -> str:
-        transition_ms = None if transition is None else transition * 1000
-        takeover: Literal["online", "delivering", "quiesced"] = "online"
-        if quiesced or deliver:
-            takeover = "quiesced" if quiesced else "delivering"
-        await client.manage(topic, virtual, takeover=takeover, transition_ms=transition_ms, janitor=janitor)
-        return f"{topic} is managed, with {virtual} virtual partitions"
+    from kordon.proxy.commands.topics_meaning import ManageAsked  # noqa: PLC0415
 
     if quiesced and deliver:
         raise click.UsageError("--quiesced and --deliver: nobody writes, or records are delivered; choose one")
-
-    async def look(client: TopicsClient) -> tuple[PartitionCounts | None, int]:
-        return await client.counts(topic), await client.partitions(topic)
-
+    way: Way = "quiesced" if quiesced else "delivering" if deliver else "online"
+    asked = ManageAsked(topic, virtual, way, transition, janitor)
     kordon = _Target(target)
-    counts, now = kordon.ask(f"looking at {topic}", look)
-    if counts is not None and counts.virtual == virtual:
-        click.echo(f"{topic} is managed already, with {virtual} virtual partitions")
-        return
-    if counts is not None:
-        raise Failed(
-            f"{topic} has {counts.virtual} virtual partitions, and that number never changes: "
-            "grow and shrink the topic within it"
-        )
-    if not yes:
-        from kordon.proxy.ordering.takeover import TRANSITION_MS  # noqa: PLC0415
+    if dry_run:
+        from kordon.proxy.commands.topics_plan import plan_managing  # noqa: PLC0415
 
-        seconds = 0 if quiesced else TRANSITION_MS // 1000 if transition is None else transition
-        waits = _taking_over(now, virtual, seconds, delivers=deliver)
-        click.echo(MANAGING.format(topic=topic, virtual=virtual, taking_over=waits))
+        kordon.plan(topic, lambda client, facts: plan_managing(client, facts, asked), as_json=as_json)
+        return
+
+    async def do(client: TopicsClient) -> str:
+        await client.manage(topic, virtual, takeover=way, transition_ms=asked.transition_ms, janitor=janitor)
+        return f"{topic} is managed, with {counted(virtual, 'virtual partition')}"
+
+    physical = kordon.ask(f"looking at {topic}", lambda client: to_manage(client, asked))
+    if physical is None:
+        click.echo(shown(managed_already(asked)))
+        return
+    if not yes:
+        from kordon.proxy.commands.topics_plan import before_managing  # noqa: PLC0415
+
+        before = kordon.ask(
+            f"looking at {topic}", lambda client: before_managing(client, kordon.facts(topic), asked, physical)
+        )
+        click.echo(shown(f"{before}\n", keeps_lines=True))
         click.confirm("Continue?", abort=True)
     kordon.change(topic, f"managing {topic}", do, wait=wait, as_json=as_json)
-
-
-def _taking_over(physical: int, virtual: int, seconds: int, *, delivers: bool) -> str:
-    """Says what becomes of new records while a topic with records is taken over (TAKEOVER-WAITS).
-
-    Args:
-        virtual: V.
-        seconds: For which clients may take to see V partitions; 0: nobody writes.
-        delivers: Records are delivered meanwhile (TAKEOVER-SHARES).
-    """
-    share = round(100 * (virtual - physical) / virtual)
-    if share <= 0:
-        return TAKING_OVER.format(waits="No record waits: the number of partitions stays.")
-    if not seconds:
-        return TAKING_OVER.format(waits=QUIESCED.format(share=share))
-    time_ = f"{seconds // 60} min {seconds % 60} s" if seconds >= 60 else f"{seconds} s"
-    text = DELIVERING.format(last=physical - 1, time=time_) if delivers else ""
-    return TAKING_OVER.format(waits=text or IN_USE.format(share=share, time=time_))
 
 
 @topics.command()
@@ -335,8 +287,7 @@ def janitor(topic: str, state: str, **target: Unpack[TargetFlags]) -> None:
     """  # noqa: D301
 
     async def do(client: TopicsClient) -> str:
-        if await client.counts(topic) is None:
-            raise Failed(_unmanaged(topic))
+        await to_change(client, topic)
         await client.set_janitor(topic, on=state == "on")
         return f"the janitor of {topic} is {state}"
 
@@ -370,30 +321,32 @@ def leave_out(topic: str, groups: tuple[str, ...], **target: Unpack[TargetFlags]
 @click.argument("topic")
 @click.argument("count", type=click.IntRange(min=1))
 @_change_options
-def grow(topic: str, count: int, *, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+def grow(topic: str, count: int, *, dry_run: bool, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
     """Grows a managed TOPIC to COUNT partitions. Clients see a moment of latency, and no error.
 
     \b
     Examples:
+      kordon topics grow orders 6 --bootstrap kordon:19092 --dry-run
       kordon topics grow orders 6 --bootstrap kordon:19092
       kordon topics grow orders 6 --bootstrap kordon:19092 --ca ca.pem --username admin
     """  # noqa: D301
-    _resize(topic, count, target, grows=True, wait=wait, as_json=as_json)
+    _resize(topic, count, _Target(target), grows=True, dry_run=dry_run, wait=wait, as_json=as_json)
 
 
 @topics.command()
 @click.argument("topic")
 @click.argument("count", type=click.IntRange(min=1))
 @_change_options
-def shrink(topic: str, count: int, *, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+def shrink(topic: str, count: int, *, dry_run: bool, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
     """Shrinks a managed TOPIC to COUNT partitions. Records of the others stay readable until their retention ends.
 
     \b
     Examples:
+      kordon topics shrink orders 3 --bootstrap kordon:19092 --dry-run
       kordon topics shrink orders 3 --bootstrap kordon:19092
       kordon topics shrink orders 3 --config kordon.yaml
     """  # noqa: D301
-    _resize(topic, count, target, grows=False, wait=wait, as_json=as_json)
+    _resize(topic, count, _Target(target), grows=False, dry_run=dry_run, wait=wait, as_json=as_json)
 
 
 @topics.command()
@@ -416,24 +369,19 @@ def watch(topic: str | None, *, as_json: bool, **target: Unpack[TargetFlags]) ->
 @topics.command(name="plan")
 @click.argument("topic")
 @click.argument("count", type=click.IntRange(min=1))
+@click.option("--json", "as_json", is_flag=True, help="Print it as a JSON object.")
 @target_options
-def plan_change(topic: str, count: int, **target: Unpack[TargetFlags]) -> None:
+def plan_change(topic: str, count: int, *, as_json: bool, **target: Unpack[TargetFlags]) -> None:
     """Shows what growing or shrinking a managed TOPIC to COUNT partitions would move. Changes nothing.
+
+    The exit code is 1 if that would be refused now. kordon topics grow and shrink say the same with --dry-run.
 
     \b
     Examples:
       kordon topics plan orders 6 --bootstrap kordon:19092
-      kordon topics plan orders 3 --config kordon.yaml
+      kordon topics plan orders 3 --config kordon.yaml --json
     """  # noqa: D301
-    from kordon.proxy.commands.topics_plan import ImpossibleCount, plan  # noqa: PLC0415
-
-    counts = _Target(target).counts(topic)
-    if counts is None:
-        raise Failed(_unmanaged(topic))
-    try:
-        click.echo(plan(topic, counts, count))
-    except ImpossibleCount as error:
-        raise Failed(str(error)) from error
+    _plan_resize(topic, count, _Target(target), grows=None, as_json=as_json)
 
 
 @topics.command(name="apply")
@@ -507,17 +455,15 @@ def apply_file(
 
 def _explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[Step]) -> None:
     """Says what it means for the users of topics that become managed ones."""
-    from kordon.proxy.ordering.takeover import TRANSITION_MS  # noqa: PLC0415
+    from kordon.proxy.commands.topics_meaning import ManageAsked, managing  # noqa: PLC0415
 
     by_name = {each.name: each for each in wanted}
     for step in steps:
         topic = by_name[step.topic]
-        if step.takes_over is None or topic.virtual_partitions is None:
-            continue
-        given = topic.transition_seconds
-        seconds = 0 if topic.quiesced else TRANSITION_MS // 1000 if given is None else given
-        waiting = _taking_over(step.takes_over, topic.virtual_partitions, seconds, delivers=False)
-        click.echo("\n" + MANAGING.format(topic=topic.name, virtual=topic.virtual_partitions, taking_over=waiting))
+        if step.takes_over is not None and topic.virtual_partitions is not None:
+            way: Way = "quiesced" if topic.quiesced else "online"
+            asked = ManageAsked(topic.name, topic.virtual_partitions, way, topic.transition_seconds, topic.janitor)
+            click.echo("\n" + managing(asked, step.takes_over))
 
 
 class _Work:
@@ -596,46 +542,58 @@ async def _do_step(step: Step, client: TopicsClient) -> str:
 @click.argument("topic")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_change_options
-def unmanage(topic: str, *, yes: bool, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
+def unmanage(topic: str, *, yes: bool, dry_run: bool, wait: bool, as_json: bool, **target: Unpack[TargetFlags]) -> None:
     """Makes a managed TOPIC an ordinary one again, with its present partitions.
 
     That needs a topic without records, or one that was never resized and has V partitions.
 
     \b
     Examples:
+      kordon topics unmanage orders --bootstrap kordon:19092 --dry-run
       kordon topics unmanage orders --bootstrap kordon:19092
       kordon topics unmanage orders --config kordon.yaml --yes
     """  # noqa: D301
+    from kordon.proxy.commands.topics_meaning import unmanaging  # noqa: PLC0415
+
+    kordon = _Target(target)
+    if dry_run:
+        from kordon.proxy.commands.topics_plan import plan_unmanaging  # noqa: PLC0415
+
+        kordon.plan(topic, lambda client, facts: plan_unmanaging(client, facts, topic), as_json=as_json)
+        return
 
     async def do(client: TopicsClient) -> str:
         await client.unmanage(topic)
         return f"{topic} is not managed any more"
 
-    kordon = _Target(target)
-    counts = kordon.counts(topic)
-    if counts is None:
-        raise Failed(_unmanaged(topic))
+    counts = kordon.ask(f"looking at {topic}", lambda client: to_change(client, topic))
     if not yes:
-        click.echo(UNMANAGING.format(topic=topic, physical=counts.physical))
+        click.echo(shown(unmanaging(topic, counts.physical), keeps_lines=True))
         click.confirm("Continue?", abort=True)
     kordon.change(topic, f"letting {topic} go", do, wait=wait, as_json=as_json)
 
 
-def _resize(topic: str, count: int, target: TargetFlags, *, grows: bool, wait: bool, as_json: bool) -> None:
-    async def do(client: TopicsClient) -> str:
-        counts = await client.counts(topic)
-        if counts is None:
-            raise Failed(_unmanaged(topic))  # a broker would grow an ordinary topic, and break the order of its keys
-        if counts.physical == count:
-            return f"{topic} has {count} partitions already"
-        if grows != (counts.physical < count):
-            cure = f"kordon topics {'shrink' if grows else 'grow'} {topic} {count}"
-            raise Failed(f"{topic} has {counts.physical} partitions, so the command is: {cure}")
-        await client.resize(topic, count)
-        return f"{topic} has {count} partitions, {counts.physical} before"
+def _resize(topic: str, count: int, kordon: _Target, *, grows: bool, dry_run: bool, wait: bool, as_json: bool) -> None:
+    if dry_run:
+        _plan_resize(topic, count, kordon, grows=grows, as_json=as_json)
+        return
 
-    what = f"{'growing' if grows else 'shrinking'} {topic} to {count} partitions"
-    _Target(target).change(topic, what, do, wait=wait, as_json=as_json)
+    async def do(client: TopicsClient) -> str:
+        # a broker would grow an ordinary topic, and break the order of its keys
+        counts = await to_resize(client, topic, count, grows=grows)
+        if counts.physical == count:
+            return f"{topic} has {counted(count, 'partition')} already"
+        await client.resize(topic, count)
+        return f"{topic} has {counted(count, 'partition')}, {counts.physical} before"
+
+    what = f"{'growing' if grows else 'shrinking'} {topic} to {counted(count, 'partition')}"
+    kordon.change(topic, what, do, wait=wait, as_json=as_json)
+
+
+def _plan_resize(topic: str, count: int, kordon: _Target, *, grows: bool | None, as_json: bool) -> None:
+    from kordon.proxy.commands.topics_plan import plan_resize  # noqa: PLC0415
+
+    kordon.plan(topic, lambda client, facts: plan_resize(client, facts, topic, count, grows=grows), as_json=as_json)
 
 
 class _Target:
@@ -650,7 +608,7 @@ class _Target:
     def do(self, what: str, do: Callable[[TopicsClient], Awaitable[str]]) -> None:
         """Does something, and prints what it has become and how long it took."""
         began = time.monotonic()
-        click.echo(f"{self.ask(what, do)} ({time.monotonic() - began:.1f} s)")
+        click.echo(shown(f"{self.ask(what, do)} ({time.monotonic() - began:.1f} s)"))
 
     def change(
         self, topic: str, what: str, do: Callable[[TopicsClient], Awaitable[str]], *, wait: bool, as_json: bool
@@ -682,6 +640,24 @@ class _Target:
             sys.exit(_INTERRUPTED)
         lines.end(topic, goes_on if done is None else done, None if done is None else time.monotonic() - began)
 
+    def plan(self, topic: str, plan: Callable[[TopicsClient, TopicFacts], Awaitable[DryRun]], *, as_json: bool) -> None:
+        """Prints what would be done, or why it would be refused, which is a failure; changes nothing."""
+        from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
+
+        found = self.ask(f"looking at {topic}", lambda client: plan(client, self.facts(topic)))
+        if as_json:
+            ProgressLines.write({"topic": topic, "dry_run": found.facts, "refused": found.refusals})
+        elif found.text:
+            click.echo(shown(found.text, keeps_lines=True))
+        if found.refusals:
+            raise Failed(found.problem + self._hint(found.problem))
+
+    def facts(self, topic: str) -> TopicFacts:
+        """Returns what asks for the facts of a topic."""
+        from kordon.proxy.commands.topics_facts import TopicFacts  # noqa: PLC0415
+
+        return TopicFacts(topic, self._address, self._upstream)
+
     def watch(self, topic: str | None, *, as_json: bool) -> None:
         """Tells the states of topics until nothing is left to wait for."""
         from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
@@ -692,7 +668,7 @@ class _Target:
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
         if topic is not None and topic not in states:
-            raise Failed(_unmanaged(topic))
+            raise Failed(unmanaged(topic))
         for name, state in states.items() if topic is not None else ():
             lines.end(name, f"{name}: {state}")
         if topic is None:
@@ -723,10 +699,6 @@ class _Target:
 
         with lines:
             return self._run("watching", look)
-
-    def counts(self, topic: str) -> PartitionCounts | None:
-        """Asks how many partitions a topic has; None: it is not managed."""
-        return self.ask(f"looking at {topic}", lambda client: client.counts(topic))
 
     def ask(self, what: str, do: Callable[[TopicsClient], Awaitable[Result]]) -> Result:
         """Does something on a connection; whatever fails is one line and exit code 1."""
@@ -768,11 +740,15 @@ class _Target:
 
         try:
             return uvloop.run(connected())
+        except CannotBe as refusal:
+            raise Failed(str(refusal)) from refusal
         except RequestRefused as refusal:
-            hint = f"; is {self._address} a broker, not a Kordon?" if "Unknown topic config" in str(refusal) else ""
-            raise Failed(f"{refusal}{hint}") from refusal
+            raise Failed(f"{refusal}{self._hint(str(refusal))}") from refusal
         except UpstreamUnavailable as error:
             raise Failed(f"{what}: {error}") from error
+
+    def _hint(self, problem: str) -> str:
+        return f"; is {self._address} a broker, not a Kordon?" if "Unknown topic config" in problem else ""
 
 
 def _nearest(flags: TargetFlags) -> TargetFlags:
@@ -782,10 +758,6 @@ def _nearest(flags: TargetFlags) -> TargetFlags:
         source("bootstrap") is not ParameterSource.ENVIRONMENT or source("file") is not ParameterSource.COMMANDLINE
     )
     return flags if is_given else {**flags, "bootstrap": None}
-
-
-def _unmanaged(topic: str) -> str:
-    return f"{topic} is not managed, or the other side is no Kordon: see kordon topics manage --help"
 
 
 def _fetch(admin: str, path: str) -> Facts | None:

@@ -70,6 +70,7 @@ class RequestRefused(KordonError):  # noqa: N818 - what is told to whoever asked
     def __init__(self, code: int, message: str | None) -> None:
         super().__init__(": ".join(filter(None, (error_name(code), message))))
         self.code = code
+        self.says = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,10 +218,19 @@ class TopicsClient:
             RequestRefused: There is no such topic that may be seen.
             UpstreamUnavailable: No answer.
         """
+        return len(await self.leaders(topic))
+
+    async def leaders(self, topic: str) -> dict[int, int]:
+        """Asks which broker leads each partition that clients see of a topic; -1: none does.
+
+        Raises:
+            RequestRefused: There is no such topic that may be seen.
+            UpstreamUnavailable: No answer.
+        """
         (row,) = (await self._ask(metadata.API, range(4, 10), topics_asked([topic]))).topics
         if row.error_code:
             raise RequestRefused(row.error_code, f"there is no topic {topic} that may be seen")
-        return len(row.partitions)
+        return {each.partition_index: each.leader_id for each in row.partitions}
 
     async def states(self, topics: Iterable[str] | None) -> dict[str, str]:
         """Asks in words what goes on with topics; those of which Kordon knows nothing are missing.
@@ -293,25 +303,31 @@ class TopicsClient:
         """
         await self._alter(topic, {_LEFT_OUT: ",".join(groups)})
 
-    async def unmanage(self, topic: str) -> None:
+    async def unmanage(self, topic: str, *, only_checked: bool = False) -> None:
         """Lets a managed topic be an ordinary one.
+
+        Args:
+            only_checked: Nothing is changed.
 
         Raises:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
-        await self._alter(topic, {_VIRTUAL_PARTITIONS: None})
+        await self._alter(topic, {_VIRTUAL_PARTITIONS: None}, only_checked=only_checked)
 
-    async def resize(self, topic: str, partitions: int) -> None:
+    async def resize(self, topic: str, partitions: int, *, only_checked: bool = False) -> None:
         """Changes how many partitions a managed topic has at the brokers; returns when all is done.
+
+        Args:
+            only_checked: Nothing is changed.
 
         Raises:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
         row = CreatePartitionsRequestTopic(name=topic, count=partitions, assignments=None)
-        asked = CreatePartitionsRequest(topics=[row], timeout_ms=round(WAIT_SECONDS * 1000))
-        self._changes = True
+        asked = CreatePartitionsRequest(topics=[row], timeout_ms=round(WAIT_SECONDS * 1000), validate_only=only_checked)
+        self._changes = self._changes or not only_checked
         _refuse((await self._ask(create_partitions.API, range(4), asked)).results[0])
 
     async def _names(self) -> list[str]:

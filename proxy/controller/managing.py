@@ -14,7 +14,7 @@ from kordon.proxy.controller.compaction import Compaction
 from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.controller.obstacles import Obstacles
-from kordon.proxy.controller.takeovers import Takeovers
+from kordon.proxy.controller.takeovers import Takeovers, prove_quiesced
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.leaders import Leader
 from kordon.proxy.ordering.changes import Change
@@ -130,7 +130,7 @@ class Managing:
         """Begins to manage a topic that has data: a change like others, from the layout that it has had all along."""
         topic = wish.topic
         if wish.quiesced:
-            await self._takeovers.prove_quiesced(topic, ends)
+            await prove_quiesced(self._admin.ends, topic, ends)
         before = Layout.unmanaged(topic, await self._admin.topic_id(topic), len(ends), wish.virtual_partitions)
         layout = replace(before, janitor=wish.janitor)
         takeover = Takeover(None, transition_ms=wish.transition_ms)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final
 
 from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.group_offsets import ListedGroup
 from kordon.proxy.kafka.topics_admin import TopicsAdmin, TopicsRefused
 from kordon.proxy.ordering.layout import Layout
@@ -48,20 +49,6 @@ class Takeovers:
                     "has an open transaction; stop the topic's transactional producers, which it takes no more then"
                 )
                 raise TopicsRefused(f"{topic}-{q}", Code.INVALID_TXN_STATE, detail)
-
-    async def prove_quiesced(self, topic: str, ends: Mapping[int, int]) -> None:
-        """Waits, and sees that nothing was written meanwhile.
-
-        Raises:
-            NotQuiesced: Something was.
-            TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
-            UpstreamUnavailable: A leader does not answer.
-        """
-        await asyncio.sleep(PROOF_SECONDS)
-        after = await self._ends.ends_of(topic, ends)
-        if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
-            detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
-            raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")
 
     async def look(self, record: TopicRecord) -> tuple[Takeover | None, BehindRecord]:
         """Looks at the groups of a topic that is being taken over.
@@ -117,3 +104,22 @@ class Takeovers:
             if offset < cut and await self._nothing_between(record.layout.topic, p, offset, cut):
                 reached[p] = cut
         return left_to_read(takeover, reached, starts)
+
+
+async def prove_quiesced(logs: PartitionEnds, topic: str, ends: Mapping[int, int]) -> None:
+    """Waits, and sees that nothing was written meanwhile.
+
+    Args:
+        logs: Asks the brokers.
+        ends: By partition, where the topic's logs end now.
+
+    Raises:
+        NotQuiesced: Something was.
+        TopicsRefused: A broker does not lead a partition any more, or whoever asks may not know.
+        UpstreamUnavailable: A leader does not answer.
+    """
+    await asyncio.sleep(PROOF_SECONDS)
+    after = await logs.ends_of(topic, ends)
+    if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
+        detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
+        raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")

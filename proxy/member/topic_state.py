@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from math import ceil
 
+from kordon.codecs.counted import counted
 from kordon.proxy.member.control_state import ControlState
 from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.takeover import Takeover
@@ -105,7 +106,11 @@ def _taking_over(takeover: Takeover, topic: ManagedTopic, control: ControlState)
         return _groups(takeover.waits_for, topic.name, control)
     if takeover.subscribers:
         groups = sorted({each.group for each in takeover.subscribers})
-        return f"waits until {len(takeover.subscribers)} members of {', '.join(groups)} have subscribed again"
+        members, have = (
+            counted(len(takeover.subscribers), "member"),
+            "has" if len(takeover.subscribers) == 1 else "have",
+        )
+        return f"waits until {members} of {', '.join(groups)} {have} subscribed again"
     return "looks at what groups have committed"
 
 
@@ -113,9 +118,10 @@ def _groups(names: tuple[str, ...], topic: str, control: ControlState) -> str:
     behind = control.behind.get(topic)
     to_go = behind.to_go if behind is not None else dict[str, int]()
     told = [
-        f"{name} has {to_go[name]:,} records to go" if name in to_go else name
+        f"{name} has {counted(to_go[name], 'record')} to go" if name in to_go else name
         for name in sorted(names, key=lambda name: -to_go.get(name, 0))[:_MOST_NAMED]
     ]
     more = f", {len(names) - len(told)} more" if len(names) > len(told) else ""
-    of = f" of {behind.groups}" if behind is not None and behind.groups >= len(names) else ""
-    return f"waits for {len(names)}{of} groups: {', '.join(told)}{more}"
+    known = behind.groups if behind is not None else 0
+    of = f"{len(names):,} of " if known > len(names) else ""
+    return f"waits for {of}{counted(max(known, len(names)), 'group')}: {', '.join(told)}{more}"

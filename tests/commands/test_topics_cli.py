@@ -24,7 +24,11 @@ from kordon.proxy.commands.topics_progress import ProgressLines
 from kordon.testing.certificates import Certificates, make_certificates
 
 METADATA, API_VERSIONS, DESCRIBE_CONFIGS, CREATE_PARTITIONS, INCREMENTAL_ALTER = 3, 18, 32, 37, 44
-VERSIONS = {API_VERSIONS: 4, METADATA: 9, 17: 1, 36: 2, DESCRIBE_CONFIGS: 4, CREATE_PARTITIONS: 3, INCREMENTAL_ALTER: 1}
+LIST_OFFSETS, OFFSET_FETCH, LIST_GROUPS, DESCRIBE_LOG_DIRS = 2, 9, 16, 35
+VERSIONS = {
+    API_VERSIONS: 4, METADATA: 9, 17: 1, 36: 2, DESCRIBE_CONFIGS: 4, CREATE_PARTITIONS: 3, INCREMENTAL_ALTER: 1,
+    LIST_OFFSETS: 5, OFFSET_FETCH: 8, LIST_GROUPS: 3, DESCRIBE_LOG_DIRS: 3,
+}  # fmt: skip
 PARTITIONS = 3
 """Of the topic that is not managed yet."""
 INITIAL = 3
@@ -45,6 +49,14 @@ class FakeKordon:
         self.asked: list[tuple[int, Any]] = []
         self.refusal: tuple[int, str | None] = (0, None)
         self.silent = False
+        self.records = 0
+        """In each partition; the logs begin at offset 5."""
+        self.commits: dict[str, int] = {}
+        """By group, the offset in each partition."""
+        self.bytes: int | None = 1_000
+        """Of each partition; None: who asks may not know."""
+        self.unled: set[int] = set()
+        """Partitions without a leader."""
         self.connections = 0
         self.states: list[str] = []
         """What is told of the state, one after the other; the last one again and again."""
@@ -65,7 +77,8 @@ class FakeKordon:
     @property
     def changes(self) -> list[int]:
         """Api keys of what would have changed something."""
-        return [key for key, _ in self.asked if key in (CREATE_PARTITIONS, INCREMENTAL_ALTER)]
+        changing = [each for each in self.asked if each[0] in (CREATE_PARTITIONS, INCREMENTAL_ALTER)]
+        return [key for key, value in changing if not value.validate_only]
 
     def close(self) -> None:
         self._socket.shutdown(socket.SHUT_RDWR)
@@ -116,8 +129,9 @@ class FakeKordon:
                 rows = [{"api_key": key, "min_version": 0, "max_version": last} for key, last in VERSIONS.items()]
                 return {"error_code": 0, "api_keys": rows}
             case 3:
-                rows = [{"partition_index": number, "leader_id": 1} for number in range(PARTITIONS)]
-                return {"brokers": [], "topics": [{"error_code": 0, "name": "orders", "partitions": rows}]}
+                return self._metadata(["orders"] if value.topics is None else [topic.name for topic in value.topics])
+            case 2 | 9 | 16 | 35:
+                return self._holding(key, value)
             case 17:
                 return {"error_code": 0, "mechanisms": ["PLAIN"]}
             case 36:
@@ -132,6 +146,55 @@ class FakeKordon:
             case _:
                 row = {"resource_type": 2, "resource_name": value.resources[0].resource_name}
                 return {"responses": [{**row, "error_code": code, "error_message": message}]}
+
+    def _holding(self, key: int, value: Any) -> Mapping[str, Any]:
+        """What the topic holds, and for whom."""
+        if key == DESCRIBE_LOG_DIRS:
+            return self._log_dirs(value)
+        if key == LIST_GROUPS:
+            return {"error_code": 0, "groups": [{"group_id": name, "protocol_type": ""} for name in self.commits]}
+        if key == OFFSET_FETCH:
+            return {"groups": [self._commits(each.group_id) for each in value.groups]}
+        rows = [{"name": row.name, "partitions": list(map(self._offset, row.partitions))} for row in value.topics]
+        return {"topics": rows}
+
+    def _metadata(self, topics: list[str]) -> dict[str, Any]:
+        count = PARTITIONS if self.counts is None else self.counts[0]
+        rows = [
+            {"error_code": 0, "partition_index": number, "leader_id": -1 if number in self.unled else 1,
+             "leader_epoch": 0, "replica_nodes": [1], "isr_nodes": [1], "offline_replicas": []}
+            for number in range(count)
+        ]  # fmt: skip
+        port = self._socket.getsockname()[1]
+        return {
+            "throttle_time_ms": 0, "cluster_id": "fake", "controller_id": 1,
+            "brokers": [{"node_id": 1, "host": "127.0.0.1", "port": port, "rack": None}],
+            "topics": [{"error_code": 0, "name": name, "is_internal": False, "partitions": rows} for name in topics],
+        }  # fmt: skip
+
+    def _offset(self, row: Any) -> dict[str, int]:
+        offset = 5 if row.timestamp == -2 else 5 + self.records
+        return {"partition_index": row.partition_index, "error_code": 0, "timestamp": -1, "offset": offset,
+                "leader_epoch": 0}  # fmt: skip
+
+    def _commits(self, group: str) -> dict[str, Any]:
+        rows = [
+            {"partition_index": number, "committed_offset": self.commits[group], "committed_leader_epoch": -1,
+             "metadata": "", "error_code": 0}
+            for number in range(PARTITIONS)
+        ]  # fmt: skip
+        return {"group_id": group, "error_code": 0, "topics": [{"name": "orders", "partitions": rows}]}
+
+    def _log_dirs(self, asked: Any) -> dict[str, Any]:
+        if self.bytes is None:
+            return {"error_code": 31, "results": []}
+        has = PARTITIONS if self.counts is None else self.counts[1]
+        rows = [
+            {"partition_index": number, "partition_size": self.bytes, "offset_lag": 0, "is_future_key": False}
+            for number in asked.topics[0].partitions if number < has
+        ]  # fmt: skip
+        topics = [{"name": asked.topics[0].topic, "partitions": rows}]
+        return {"error_code": 0, "results": [{"error_code": 0, "log_dir": "/data", "topics": topics}]}
 
     def _configs(self, topic: str, keys: list[str]) -> dict[str, Any]:
         names = ("kordon.virtual.partitions", "kordon.undeleted.partition.count", "kordon.initial.partition.count")
@@ -536,11 +599,12 @@ def test_a_kordon_that_goes_away_meanwhile_is_one_line(
 
 
 def test_a_look_before_a_change_takes_one_connection() -> None:
-    """Each costs a log-in, and maybe a password."""
+    """Each costs a log-in; what is only told to be confirmed is not asked where nobody confirms."""
     with faked(None) as fake:
-        run("manage", "orders", "--virtual", "12", "--bootstrap", fake.bootstrap, answer="n\n")
-        assert fake.connections == 1
-        assert [key for key, _ in fake.asked if key != API_VERSIONS] == [DESCRIBE_CONFIGS, METADATA]
+        run("manage", "orders", "--virtual", "12", "--yes", "--bootstrap", fake.bootstrap)
+        assert fake.connections == 2
+        asked = [key for key, _ in fake.asked if key != API_VERSIONS]
+        assert asked == [DESCRIBE_CONFIGS, METADATA, INCREMENTAL_ALTER]
 
 
 # TLS and SASL
@@ -596,23 +660,44 @@ def test_the_log_in_of_a_kordon_is_in_its_configuration(fake: FakeKordon, tmp_pa
     assert fake.log_ins == [b"\0kordon\0own"]
 
 
-def test_a_plan_says_what_moves_where_and_changes_nothing(fake: FakeKordon) -> None:
-    """A growth halves runs of virtual partitions, a shrink joins them; the command that does it is named."""
-    grown = run("plan", "orders", "6", "--bootstrap", fake.bootstrap).stdout.splitlines()
-    assert grown == [
-        "orders: 4 → 6 partitions; clients go on seeing 12",
-        "4 of 12 virtual partitions move, 33 % of the keys:",
-        "  6-7 from partition 1 to 4",
-        "  10-11 from partition 2 to 5",
-        "Writes to partitions 1-2 are held for some milliseconds; others are not touched, and no group rebalances.",
-        "The brokers get partitions 4-5 of orders, unless they are there.",
-        "Nothing was changed. To do it: kordon topics grow orders 6",
+# what would be done
+
+
+GROWTH = [
+    "orders: 4 → 6 partitions; clients go on seeing 12",
+    "4 of 12 virtual partitions move, 33 % of the keys:",
+    "  6-7 from partition 1 to 4",
+    "  10-11 from partition 2 to 5",
+    "Writes to partitions 1-2 are held for some milliseconds; others are not touched. No group rebalances, and none is"
+    " waited for.",
+    "Partitions 1-2 lie on broker 1, 2.0 kB: nothing of that is copied.",
+    "The brokers get partitions 4-5 of orders, unless they are there.",
+    "Nothing was changed. To do it: kordon topics grow orders 6",
+]
+
+
+@pytest.mark.parametrize("command", [["plan", "orders", "6"], ["grow", "orders", "6", "--dry-run"]])
+def test_a_plan_says_what_moves_where_and_changes_nothing(fake: FakeKordon, command: list[str]) -> None:
+    """A growth halves runs of virtual partitions; the command that does it is named, and says the same itself."""
+    result = run(*command, "--bootstrap", fake.bootstrap)
+    assert (result.exit_code, result.stdout.splitlines()) == (0, GROWTH)
+    assert fake.changes == []
+    assert (CREATE_PARTITIONS, 6, True) in [
+        (key, asked.topics[0].count, asked.validate_only) for key, asked in fake.asked if key == CREATE_PARTITIONS
     ]
-    shrunk = run("plan", "orders", "3", "--bootstrap", fake.bootstrap).stdout
+
+
+@pytest.mark.parametrize("command", ["plan", "shrink"])
+def test_a_plan_of_a_shrink_names_what_is_retired(fake: FakeKordon, command: str) -> None:
+    """Runs of virtual partitions are joined again."""
+    flags = ["--dry-run"] if command == "shrink" else []
+    shrunk = run(command, "orders", "3", "--bootstrap", fake.bootstrap, *flags).stdout
     assert "  2-3 from partition 3 to 0\n" in shrunk
     assert "Writes to partitions 0, 3 are held" in shrunk
-    assert "Partitions 3 are retired" in shrunk
-    assert run("plan", "orders", "4", "--bootstrap", fake.bootstrap).stdout == "orders has 4 partitions already\n"
+    assert "\nPartition 3 is retired: its records stay readable" in shrunk
+    assert run(command, "orders", "4", "--bootstrap", fake.bootstrap, *flags).stdout == (
+        "orders has 4 partitions already\n"
+    )
     assert fake.changes == []
 
 
@@ -621,6 +706,157 @@ def test_a_plan_that_cannot_be_says_what_can(fake: FakeKordon) -> None:
         "orders cannot have 2 partitions: 2 partitions are fewer than the 3 the topic began with, which is the least"
         " there can be\n"
     )
-    assert "would stay empty" in failed("plan", "orders", "13", "--bootstrap", fake.bootstrap)
+    for command in (["plan"], ["grow", "--dry-run"]):
+        assert "would stay empty" in failed(*command, "orders", "13", "--bootstrap", fake.bootstrap)
+    assert "so the command is: kordon topics shrink orders 3" in failed(
+        "grow", "orders", "3", "--dry-run", "--bootstrap", fake.bootstrap
+    )
     with faked(None) as unmanaged:
         assert "is not managed" in failed("plan", "orders", "6", "--bootstrap", unmanaged.bootstrap)
+
+
+def test_a_dry_run_of_managing_says_what_is_there_and_what_waits() -> None:
+    """Records, bytes, brokers, how far each group is; then what managing says before it asks."""
+    with faked(None) as fake:
+        fake.records, fake.commits = 400, {"mailer": 405, "report": 5, "odd\x1b[2K\nname": 404}
+        command = ("manage", "orders", "--virtual", "12", "--bootstrap", fake.bootstrap)
+        dry = run(*command, "--dry-run")
+        assert (dry.exit_code, fake.changes) == (0, [])
+        lines = dry.stdout.splitlines()
+        assert lines[:3] == [
+            "orders: 3 partitions on broker 1, 1,200 records, 3.0 kB",
+            "Groups that are behind, and waited for: 2 of 3: report has 1,200 records to go,"
+            " odd\\u001b[2K\\u000aname has 3 records to go",
+            "Managing orders with 12 virtual partitions means:",
+        ]
+        assert lines[-1] == "Nothing was changed. To do it: kordon topics manage orders --virtual 12"
+        asked = run(*command, answer="n\n").stdout.splitlines()
+        assert asked[: len(lines) - 1] == lines[:-1]
+
+
+@pytest.mark.parametrize(
+    ("commits", "says"),
+    [
+        ({}, "No group has committed offsets, so none is waited for."),
+        ({"mailer": 406}, "No group has anything left to read, so none is waited for: mailer"),
+        ({"mailer": 405}, "Groups that are behind, and waited for: 1 of 1: mailer has 3 records to go"),
+        ({f"g{n:02}": 5 for n in range(12)}, "waited for: 12 of 12: g00 has 1,203 records to go, g01 has"),
+    ],
+)
+def test_groups_are_named_with_what_they_have_to_go(commits: dict[str, int], says: str) -> None:
+    """Of many, the first."""
+    with faked(None) as fake:
+        fake.records, fake.commits = 401, commits
+        line = run("manage", "orders", "--virtual", "12", "--dry-run", "--bootstrap", fake.bootstrap).stdout.split(
+            "\n"
+        )[1]
+    assert says in line
+    assert line.endswith(", 2 more") == (len(commits) > 10)
+
+
+@pytest.mark.parametrize(
+    ("flags", "percent", "seconds", "command"),
+    [
+        ([], 75, 420, ""),
+        (["--transition", "30"], 75, 30, " --transition 30"),
+        (["--deliver"], 0, 420, " --deliver"),
+        (["--janitor"], 75, 420, " --janitor"),
+    ],
+)
+def test_a_dry_run_is_an_object_for_programs(flags: list[str], percent: int, seconds: int, command: str) -> None:
+    """One line, with what a person is told."""
+    with faked(None) as fake:
+        fake.records, fake.commits = 2, {"mailer": 6}
+        result = run(
+            "manage", "orders", "--virtual", "12", "--dry-run", "--json", *flags, "--bootstrap", fake.bootstrap
+        )
+        (sent,) = [asked for key, asked in fake.asked if key == INCREMENTAL_ALTER]
+        dry = run("manage", "orders", "--virtual", "12", "--dry-run", *flags, "--bootstrap", fake.bootstrap)
+    (line,) = map(json.loads, result.stdout.splitlines())
+    assert (result.exit_code, line["topic"], line["refused"]) == (0, "orders", [])
+    found = line["dry_run"]
+    assert (found["do"], found["partitions"], found["virtual_partitions"]) == ("manage", 3, 12)
+    assert (found["records"], found["bytes"], found["groups"]) == (6, 3000, {"mailer": 3})
+    assert (found["waiting_percent"], found["transition_seconds"]) == (percent, seconds)
+    assert sent.validate_only
+    assert dry.stdout.endswith(f"kordon topics manage orders --virtual 12{command}\n")
+
+
+def test_who_is_said_not_to_write_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """--quiesced is proven as Kordon proves it: nothing may be written for a while."""
+    monkeypatch.setattr("kordon.proxy.controller.takeovers.PROOF_SECONDS", 0.01)
+    with faked(None) as fake:
+        fake.records = 1
+        command = ("manage", "orders", "--virtual", "12", "--quiesced", "--dry-run", "--bootstrap", fake.bootstrap)
+        assert run(*command).exit_code == 0
+
+        class Growing(int):
+            """More of them each time."""
+
+            def __radd__(self, other: int) -> int:
+                fake.records = Growing(self + 1)
+                return other + int(self)
+
+        fake.records = Growing(1)
+        result = run(*command)
+    assert result.exit_code == 1
+    assert "It would be refused now: somebody writes to orders" in result.stderr
+
+
+def test_a_dry_run_of_letting_go_names_the_groups(fake: FakeKordon) -> None:
+    """Their offsets go with the topic's face."""
+    fake.commits = {"mailer": 5}
+    dry = run("unmanage", "orders", "--dry-run", "--bootstrap", fake.bootstrap)
+    assert (dry.exit_code, fake.changes) == (0, [])
+    assert "orders is an ordinary topic with 4 partitions" in dry.stdout
+    assert "\nGroups with committed offsets: mailer\n" in dry.stdout
+    assert dry.stdout.endswith("Nothing was changed. To do it: kordon topics unmanage orders\n")
+    fake.commits = {}
+    result = run("unmanage", "orders", "--dry-run", "--json", "--bootstrap", fake.bootstrap)
+    found = json.loads(result.stdout)
+    assert (found["dry_run"]["do"], found["dry_run"]["groups"], found["refused"]) == ("unmanage", [], [])
+
+
+@pytest.mark.parametrize(
+    ("refusal", "says"),
+    [
+        ((87, "orders has an open transaction"), "orders has an open transaction"),
+        ((29, None), "TOPIC_AUTHORIZATION_FAILED: you lack Alter on orders; give it by kafka-acls.sh"),
+        ((7, "orders-1 has no leader"), "orders-1 has no leader; kordon status shows which brokers are up"),
+    ],
+)
+def test_what_would_be_refused_is_said_with_its_cure(
+    fake: FakeKordon, refusal: tuple[int, str | None], says: str
+) -> None:
+    """Below what would be done; the exit code is that of the refusal."""
+    fake.refusal, fake.states = refusal, ["growing 4 -> 6: waits for the controller"]
+    result = run("grow", "orders", "6", "--dry-run", "--bootstrap", fake.bootstrap)
+    lines = ["orders now: growing 4 -> 6: waits for the controller", *GROWTH[:-1]]
+    assert (result.exit_code, result.stdout.splitlines(), fake.changes) == (1, lines, [])
+    assert result.stderr.startswith("It would be refused now: ")
+    assert says in result.stderr
+    told = run("grow", "orders", "6", "--dry-run", "--json", "--bootstrap", fake.bootstrap)
+    assert told.exit_code == 1
+    assert says in json.loads(told.stdout)["refused"][0]
+
+
+@pytest.mark.parametrize(
+    "command", [["manage", "secret", "--virtual", "12"], ["grow", "secret", "6"], ["unmanage", "secret"]]
+)
+def test_a_topic_that_may_not_be_seen_is_refused_before_anything_is_told(fake: FakeKordon, command: list[str]) -> None:
+    """One line, as the command itself says it."""
+    assert failed(*command, "--dry-run", "--bootstrap", fake.bootstrap) == "TOPIC_AUTHORIZATION_FAILED: no right\n"
+    result = run(*command, "--dry-run", "--json", "--bootstrap", fake.bootstrap)
+    assert (result.exit_code, json.loads(result.stdout)["dry_run"]) == (1, {})
+
+
+def test_what_nobody_tells_is_named_and_no_refusal() -> None:
+    """Without the right to describe the cluster there are no bytes; without a leader there are no records."""
+    with faked(None) as fake:
+        fake.bytes, fake.unled = None, {1}
+        dry = run("manage", "orders", "--virtual", "12", "--dry-run", "--bootstrap", fake.bootstrap)
+    assert dry.exit_code == 0
+    lines = dry.stdout.splitlines()
+    assert lines[:2] == ["orders: 3 partitions on broker 1", "No broker leads partition 1 now."]
+    assert any(line.startswith("Not known: records: orders-1 has no leader") for line in lines)
+    assert any(line.endswith("CLUSTER_AUTHORIZATION_FAILED") for line in lines if line.startswith("Not known: bytes:"))

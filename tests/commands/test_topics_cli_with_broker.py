@@ -2,11 +2,13 @@
 
 import json
 from collections.abc import Generator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka import OFFSET_END, ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     AdminClient,
     ConfigResource,
@@ -119,6 +121,62 @@ def test_what_cannot_be_is_one_line_that_says_what_can(proxy: ProxyProcess, open
         "UNKNOWN_TOPIC_OR_PARTITION: there is no topic cli-nothing that may be seen\n"
     )
     assert refused("explain", "cli-nothing", "--admin", proxy.admin).startswith("no topic cli-nothing is managed at")
+
+
+def dry_run(*arguments: str) -> dict[str, Any]:
+    """The object that a dry run prints which says that nothing is refused."""
+    line: dict[str, Any] = json.loads(done(*arguments, "--dry-run", "--json"))
+    assert line["refused"] == []
+    found: dict[str, Any] = line["dry_run"]
+    return found
+
+
+def test_a_dry_run_says_what_then_happens(proxy: ProxyProcess) -> None:
+    """Records, groups, and what moves where; it changes nothing, and is refused as the command is."""
+    to = ("--bootstrap", proxy.bootstrap)
+    admin = create(proxy.bootstrap, "cli-dry")
+    sender = Sender.sent_for(0.2, proxy.bootstrap, "cli-dry")
+    group = ConsumerGroupTopicPartitions("cli-dry-group", [TopicPartition("cli-dry", 0, 1)])
+    admin.alter_consumer_group_offsets([group])["cli-dry-group"].result(60)
+    manage = ("manage", "cli-dry", "--virtual", "6", "--quiesced", *to)
+    seen = dry_run(*manage)
+    assert (seen["records"], seen["groups"]) == (sender.sent, {"cli-dry-group": sender.sent - 1})
+    assert seen["bytes"] > 0
+    assert len(admin.list_topics(timeout=60).topics["cli-dry"].partitions) == 3
+
+    done(*manage, "--yes")
+    waits = f"waits for 1 group: cli-dry-group has {seen['groups']['cli-dry-group']:,} records to go"
+    wait_until("it waits for the group", lambda: waits in run("describe", "cli-dry", "--admin", proxy.admin).stdout)
+    refused = [run("grow", "cli-dry", "5", *to, *flags) for flags in ((), ("--dry-run",))]
+    assert [each.exit_code for each in refused] == [1, 1]
+    assert refused[1].stderr == f"It would be refused now: {refused[0].stderr}"
+    done("leave-out", "cli-dry", "cli-dry-group", *to)
+    wait_until("it is taken over", lambda: explained(proxy, "cli-dry")["state"] == "serving 3 of 6, settled")
+
+    for verb, count in (("grow", 5), ("shrink", 4)):
+        before = homes_of(proxy, "cli-dry")
+        plan = dry_run(verb, "cli-dry", str(count), *to)
+        assert homes_of(proxy, "cli-dry") == before
+        moved = {v: (move["from"], move["to"]) for move in plan["moves"] for v in move["virtual_partitions"]}
+        done(verb, "cli-dry", str(count), *to)
+        wait_until("all workers know", partial(is_served, proxy, "cli-dry", count))
+        after = homes_of(proxy, "cli-dry")
+        assert moved == {v: (before[v], after[v]) for v in before if before[v] != after[v]}
+    refused = [run("unmanage", "cli-dry", *flags, *to) for flags in (("--yes",), ("--dry-run",))]
+    assert [each.exit_code for each in refused] == [1, 1]
+    assert refused[1].stderr == f"It would be refused now: {refused[0].stderr}"
+
+
+def homes_of(proxy: ProxyProcess, topic: str) -> dict[int, int]:
+    """By virtual partition, where it lives."""
+    rows: Any = explained(proxy, topic)["partitions"]
+    return {v: row["partition"] for row in rows for v in row["virtual_partitions"]}
+
+
+def is_served(proxy: ProxyProcess, topic: str, count: int) -> bool:
+    """Whether the worker that answers has a layout with so many partitions, and holds nothing."""
+    facts = explained(proxy, topic)
+    return (facts["undeleted_partition_count"], facts["held"]) == (count, [])
 
 
 def test_a_topic_of_which_nothing_was_changed_can_be_let_go(proxy: ProxyProcess) -> None:

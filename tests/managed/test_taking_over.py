@@ -128,7 +128,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     dead.close()
     manage(admin, topic, transition_ms="0").result(60)
     wait_until("the group is waited for", lambda: "group dead" in str(proxies[0].topic(topic)["held"]))
-    waits = "being taken over: waits for 1 of 1 groups: dead has 29 records to go"
+    waits = "being taken over: waits for 1 group: dead has 29 records to go"
     told = [waits] * len(proxies)  # whichever leads
     wait_until("it is said how far the group is", lambda: [each.topic(topic)["state"] for each in proxies] == told)
     resource = ConfigResource(ResourceType.TOPIC, topic)

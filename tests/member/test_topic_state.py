@@ -102,7 +102,7 @@ def test_a_change_says_for_whom_it_waits(control: dict[str, Any], told: str) -> 
         ),
         (
             Takeover(UNTIL_MS, {0: 9}, subscribers=(Subscriber("g", "m", ("orders",), None),)),
-            "waits until 1 members of g have subscribed again",
+            "waits until 1 member of g has subscribed again",
         ),
     ],
 )
@@ -110,6 +110,20 @@ def test_a_takeover_says_when_it_can_be_ready_and_how_far_groups_are(takeover: T
     """A time while clients may have the old view, then the groups with what they have left to read."""
     behind = {"orders": BehindRecord(5, {"orders-mailer": 1204})}
     assert words(takeover, behind=behind) == f"being taken over: {told}"
+
+
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [
+        (BehindRecord(1, {"a": 1}), "waits for 1 group: a has 1 record to go"),
+        (BehindRecord(2, {"a": 1}), "waits for 1 of 2 groups: a has 1 record to go"),
+        (BehindRecord(0, {}), "waits for 1 group: a"),
+    ],
+)
+def test_one_is_no_plural(behind: BehindRecord, told: str) -> None:
+    """Where all groups are waited for it is not said twice how many there are."""
+    takeover = Takeover(UNTIL_MS, {0: 9}, waits_for=("a",))
+    assert words(takeover, behind={"orders": behind}) == f"being taken over: {told}"
 
 
 def test_a_topic_that_is_to_be_managed_has_a_state_before_it_is() -> None:
