@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Final
+from typing import Final, assert_never
 
 import structlog
 
@@ -177,6 +177,8 @@ class WishQueue:
                 await self._unmanaging.unmanage(topic)
             case LookAgain(topic):
                 await self._bindings.look_at(topic)
+            case _:
+                assert_never(wish)
         return True
 
     async def _renew(self, topic: str, changed: Callable[[Layout], Layout]) -> None:

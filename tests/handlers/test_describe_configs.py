@@ -7,6 +7,7 @@ import pytest
 
 from kordon.codecs.messages import request, response
 from kordon.proxy.handlers.describe_configs import DescribeConfigs
+from kordon.proxy.handlers.own_configs import OF_MANAGED
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
@@ -101,6 +102,11 @@ def test_other_resources_stay_as_they_are(kind: int, name: str) -> None:
 def test_a_refusal_stays_a_refusal() -> None:
     """Whoever may not see a topic's configs is not told how many partitions it has."""
     assert answered(asked((2, "orders", None)), error_code=29) == {"orders": {}}
+
+
+def test_each_config_that_can_be_set_is_shown() -> None:
+    """A config that brokers do not hear of would be seen nowhere else."""
+    assert answered(asked((2, "orders", None)))["orders"].keys() >= OF_MANAGED
 
 
 def test_what_copies_configs_leaves_the_counts_alone() -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import inspect
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +18,10 @@ from kordon.proxy.config.config import Config, Limits
 from kordon.proxy.core.causes import LIMITS, CloseCause
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import APIS
+from kordon.proxy.process import managed_worker
 from kordon.proxy.process.merge import SUPERVISOR_FAMILIES, merge_metrics
 from kordon.proxy.process.server import Proxy
-from kordon.proxy.runtime.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, Metrics
+from kordon.proxy.runtime.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, ManagedNumbers, Metrics
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
 if TYPE_CHECKING:
@@ -54,6 +58,14 @@ def some_tally() -> Tally:
     for seconds in (0.00005, 0.0001, 0.3, 99):
         tally.request_seconds.observe(seconds)
     return tally
+
+
+def test_a_worker_fills_in_all_that_is_counted_of_managed_topics() -> None:
+    """A number that it left out would stay at nought, and look like one that nothing has happened to."""
+    tree = ast.parse(inspect.getsource(managed_worker))
+    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
+    (made,) = (each for each in calls if isinstance(each.func, ast.Name) and each.func.id == "ManagedNumbers")
+    assert {each.arg for each in made.keywords} == {each.name for each in fields(ManagedNumbers)}
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 from dataclasses import replace
@@ -245,6 +246,15 @@ def test_the_manual_of_the_commands_has_each_option_that_there_is() -> None:
 def test_a_kind_of_a_later_audit_is_shown_by_its_word() -> None:
     """A report must not fail on what it does not know."""
     assert kind_of("odd-thing").title == "Odd thing"
+
+
+def test_the_report_knows_each_rule_that_the_audit_runs() -> None:
+    """In the words of whoever only wants to know whether order held."""
+    pytest.importorskip("pyspark", reason="the auditor's extra is not installed")
+    all_rules, gaps = (importlib.import_module(f"kordon.spark_jobs.rules.{each}") for each in ("all_rules", "gaps"))
+
+    run = [(rule.number, rule.name) for rule in (gaps.RULE, *all_rules.ALL)]
+    assert run == [(promise.number, promise.name) for promise in PROMISES]
 
 
 def test_the_manual_has_a_heading_for_each_rule_and_each_kind_of_finding() -> None:
