@@ -84,7 +84,8 @@ class Takeovers:
         assert takeover is not None, "it is being taken over"
         partitions = range(layout.n)
         starts = await self._ends.log_starts(layout.topic, partitions)
-        ends = {q: each.high_watermark for q, each in (await self._ends.ends_of(layout.topic, partitions)).items()}
+        told = await self._ends.ends_of(layout.topic, partitions)
+        ends = {v: told[v].high_watermark + home.delta for v in partitions if (home := layout.chains[v].home)}
         commits = await self._committed(layout, await self._groups.groups())
         far = {group for group, offsets in commits.items() if not is_near(offsets, starts, ends)}
         return tuple(sorted(far - set(takeover.left_out)))

@@ -100,8 +100,18 @@ def _record_after(
     )
     is_taken = before.layout.epochs[-1].placement is not following.placement
     if takeover is not None and is_taken and following.placement is Placement.LINEAR:
-        takeover = replace(takeover, cuts={p: ends[p] for p in range(layout.n)})
+        takeover = replace(takeover, cuts=_to_pass(layout, ends))
     return replace(before, layout=layout, takeover=takeover)
+
+
+def _to_pass(layout: Layout, ends: Mapping[int, int]) -> dict[int, int]:
+    """Returns where each v < N goes on in the home that it has got, as groups commit it (TAKEOVER-WAITS).
+
+    That is the end of partition v, unless the log has got shorter since the takeover began: its offsets are used again
+    then, and those of v go on behind what was lost (BEYOND-LOSS).
+    """
+    homes = ((v, layout.chains[v].home) for v in range(layout.n))
+    return {v: ends[home.partition] + home.delta for v, home in homes if home is not None}
 
 
 def _images_after(

@@ -53,7 +53,7 @@ class Takeover:
     Attributes:
         until_ms: Wall clock, from when on no client has the old view any more; None: V is not shown yet, or only since
             a moment, and the time of the old view does not run yet.
-        cuts: By partition p < N, the offset that a group must have passed; empty before the last cut.
+        cuts: By v < N, the offset that a group must have committed; empty before the last cut.
         left_out: Groups that are not waited for.
         waits_for: Groups that had not passed the cuts when they were looked at last.
         subscribers: Members that had not come to the new name then.
@@ -118,9 +118,9 @@ def is_near(committed: Mapping[int, int], log_starts: Mapping[int, int], log_end
     Args:
         committed: By v < N, as in `has_passed`.
         log_starts: By partition p < N, where its log begins.
-        log_ends: By partition p < N, where its log ends.
+        log_ends: By v < N, the offset behind its last record, as groups commit it.
     """
-    behind = (end - max(committed.get(p, 0), log_starts.get(p, 0)) for p, end in log_ends.items())
+    behind = (end - max(committed.get(v, 0), log_starts.get(v, 0)) for v, end in log_ends.items())
     return not committed or max(behind, default=0) <= NEAR_RECORDS
 
 

@@ -11,7 +11,7 @@ from kordon.proxy.kafka.group_offsets import ListedGroup
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.records import BehindRecord, TopicRecord
-from kordon.proxy.ordering.takeover import Subscriber, Takeover
+from kordon.proxy.ordering.takeover import NEAR_RECORDS, Subscriber, Takeover
 
 UNMANAGED = Layout.unmanaged("orders", UUID(int=1), 2, 4)
 OWN = UNMANAGED.changed(UNMANAGED.next_epoch(2, Placement.OWN), {0: 10, 1: 20}, withheld=True)
@@ -37,6 +37,20 @@ class Groups:
     async def subscribers(self, groups: object, topic: str) -> Collection[Subscriber]:
         """Those of the old name."""
         return self._subscribers
+
+
+async def far(layout: Layout, groups: Groups, ends: dict[int, int]) -> tuple[str, ...]:
+    """Who is far behind the ends of a topic's logs."""
+
+    async def log_starts(topic: str, partitions: object) -> dict[int, int]:
+        return {0: 0, 1: 0}
+
+    async def ends_of(topic: str, partitions: object) -> dict[int, SimpleNamespace]:
+        return {q: SimpleNamespace(high_watermark=end) for q, end in ends.items()}
+
+    admin: Any = SimpleNamespace(groups=groups, ends=SimpleNamespace(log_starts=log_starts, ends_of=ends_of))
+    nothing: Any = None
+    return await Takeovers(admin, nothing).far_groups(TopicRecord(layout, UUID(int=2), Takeover(0)))
 
 
 async def looked(record: TopicRecord, groups: Groups, *, empty: Collection[tuple[int, int]] = ()) -> Takeover | None:
@@ -103,3 +117,13 @@ async def test_members_under_the_old_name_are_waited_for() -> None:
     )
     left_out = replace(opening(), takeover=Takeover(0, {0: 100, 1: 200}, left_out=("new",)))
     assert await looked(left_out, Groups({}, [STAYS])) is None
+
+
+async def test_a_group_is_as_far_behind_as_it_has_records_to_go_also_where_a_log_got_shorter() -> None:
+    """Its commits go on behind what was lost, so the log's own end says too little (BEYOND-LOSS)."""
+    groups = Groups({"near": {0: 10, 1: 40_000}, "far": {0: 10, 1: 39_999}})
+    shared = UNMANAGED.changed(UNMANAGED.next_epoch(2, Placement.SHARED), {0: 10, 1: 45_000}, withheld=True)
+    assert await far(shared, groups, {0: 10, 1: 40_000 + NEAR_RECORDS}) == ("far",)
+    lost = shared.next_epoch(2, Placement.SHARED, {1: 20_000})
+    mended = shared.changed(lost, {0: 10, 1: 20_000}, withheld=True, told={1: 45_000})
+    assert await far(mended, groups, {0: 10, 1: 20_000 + NEAR_RECORDS - 5_000}) == ("far",)

@@ -265,6 +265,52 @@ def test_the_controller_takes_over_in_two_changes() -> None:
     assert taken.layout.withheld
 
 
+def change(made: Controller, asked: list[Command], read: dict[int, Producers], told: dict[int, int]) -> TopicRecord:
+    """Has a change come to its end that has just begun; returns what is written down of the topic."""
+    assert asked == [Prepare("orders", 2)]
+    made.on_prepared("orders", None, 0.0)
+    fence = committed(made.on_tick(0.1, "f"))["fence/orders"]
+    assert isinstance(fence, FenceRecord)
+    made.on_committed("orders", 0.1)
+    made.on_confirmed("orders", 0.1)
+    made.on_ack(fence.id, "a", 0.2, told)
+    record = committed(made.on_cuts("orders", fence.id, read, 0.3))["topic/orders"]
+    assert isinstance(record, TopicRecord)
+    made.on_committed("orders", 0.4)
+    return record
+
+
+@pytest.mark.parametrize("placement", [Placement.OWN, Placement.SHARED])
+def test_groups_must_pass_all_that_stands_before_the_cut_of_a_log_that_got_shorter_meanwhile(
+    placement: Placement,
+) -> None:
+    """Their commits go on behind what was lost (BEYOND-LOSS), so the log's end is no offset to hold them against.
+
+    A group that had read to the end before the loss was taken for one that had passed the cut, and got what is behind
+    it before 25 records that it had not read.
+    """
+    made = Controller(frozenset({"a"}), -80.0)
+    asked = take_over(made, TopicRecord(TOPIC, FACE, Takeover(UNTIL)), placement)
+    change(made, asked, cuts(p0=50, p1=90), {})
+    change(made, made.mend("orders", {1: 60}, 1.0), cuts(p1=65), {1: 120})
+    cut = change(made, made.begin(Change("orders", 2), 2.0), cuts(p0=100, p1=90), {})
+    assert cut.takeover is not None
+    assert cut.takeover.cuts == {0: 100, 1: 120 + (90 - 65)}
+    assert rules.left_to_read(cut.takeover, {0: 100, 1: 120}, {}) == 25
+
+
+def test_a_log_that_gets_shorter_while_it_is_cut_is_passed_where_it_goes_on() -> None:
+    """One layout mends it and moves all to their homes: nothing that a group has read already is to be read again."""
+    made = Controller(frozenset({"a"}), -80.0)
+    asked = take_over(made, TopicRecord(TOPIC, FACE, Takeover(UNTIL)), Placement.SHARED)
+    change(made, asked, cuts(p0=50, p1=90), {})
+    asked = made.begin(Change("orders", 2), 2.0)
+    assert made.mend("orders", {1: 60}, 2.0) == []
+    cut = change(made, asked, cuts(p0=100, p1=65), {1: 120})
+    assert cut.takeover is not None
+    assert cut.takeover.cuts == {0: 100, 1: 120}
+
+
 @pytest.mark.parametrize(
     ("read", "says"),
     [
