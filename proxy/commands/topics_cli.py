@@ -573,6 +573,50 @@ def unmanage(topic: str, *, yes: bool, dry_run: bool, wait: bool, as_json: bool,
     kordon.change(topic, f"letting {topic} go", do, wait=wait, as_json=as_json)
 
 
+@topics.command(name="copy")
+@click.argument("topic")
+@click.argument("copy", metavar="TARGET")
+@click.option("--finish", is_flag=True, help="The producers and consumers of TOPIC are stopped: hand its groups over.")
+@click.option(
+    "--group", "groups", metavar="GROUP", multiple=True, help="With --finish: only this group. Repeat it for several."
+)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--json", "as_json", is_flag=True, help="Print each line as a JSON object.")
+@target_options
+def copy_topic(
+    topic: str,
+    copy: str,
+    *,
+    finish: bool,
+    groups: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+    **target: Unpack[TargetFlags],
+) -> None:
+    """Copies TOPIC to an ordinary topic TARGET with as many partitions as clients see, for life without Kordon.
+
+    Keys, values, headers, times and partitions stay, and so does the order. The command makes TARGET if it is missing,
+    and ends when all is copied. It goes on where it was when it is run again, whatever has ended it.
+
+    With --finish it makes sure that nobody writes to TOPIC, and commits for each group where it goes on in TARGET.
+
+    \b
+    Examples:
+      kordon topics copy orders orders-2 --bootstrap kordon:19092
+      kordon topics copy orders orders-2 --finish --bootstrap kordon:19092
+      kordon topics copy orders orders-2 --finish --group mailer --config kordon.yaml --yes
+    """  # noqa: D301
+    from kordon.proxy.commands.copy_run import FINISHING  # noqa: PLC0415
+
+    if groups and not finish:
+        raise click.UsageError("--group needs --finish")
+    kordon = _Target(target)
+    if finish and not yes:
+        click.echo(shown(FINISHING.format(topic=topic, target=copy), keeps_lines=True))
+        click.confirm("Continue?", abort=True)
+    kordon.copy(topic, copy, groups if finish else None, as_json=as_json)
+
+
 def _resize(topic: str, count: int, kordon: _Target, *, grows: bool, dry_run: bool, wait: bool, as_json: bool) -> None:
     if dry_run:
         _plan_resize(topic, count, kordon, grows=grows, as_json=as_json)
@@ -657,6 +701,30 @@ class _Target:
         from kordon.proxy.commands.topics_facts import TopicFacts  # noqa: PLC0415
 
         return TopicFacts(topic, self._address, self._upstream)
+
+    def copy(self, topic: str, target: str, groups: Sequence[str] | None, *, as_json: bool) -> None:
+        """Copies a topic, tells how far that is, and prints what has come of it.
+
+        Args:
+            groups: Those to be handed over, none of them: all. None: the copy is not finished.
+        """
+        from kordon.proxy.commands.copied_partition import CopyStopped  # noqa: PLC0415
+        from kordon.proxy.commands.copy_run import CopyRun  # noqa: PLC0415
+        from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
+        from kordon.proxy.runtime.logs import silence  # noqa: PLC0415
+
+        began, what = time.monotonic(), f"copying {topic} to {target}"
+        lines = ProgressLines(what, as_json=as_json)
+        run = CopyRun(self.connect, self._upstream, topic, target, lines)
+        try:
+            with lines, silence():
+                done = self._run(what, partial(run.run, groups=groups))
+        except KeyboardInterrupt:
+            lines.end(topic, f"{what}: stopped; the same command goes on from there")
+            sys.exit(_INTERRUPTED)
+        except CopyStopped as stopped:
+            raise Failed(f"{what}: {stopped}") from stopped
+        lines.end(topic, done, time.monotonic() - began)
 
     def watch(self, topic: str | None, *, as_json: bool) -> None:
         """Tells the states of topics until nothing is left to wait for."""

@@ -60,13 +60,17 @@ class ProgressLines:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._status.stop()
 
-    def tell(self, topic: str, state: str) -> None:
-        """Tells the state of a topic. In a pipe, seconds that run down are no change."""
+    def tell(self, topic: str, state: str, figures: Mapping[str, object] | None = None) -> None:
+        """Tells the state of a topic. In a pipe, seconds that run down are no change.
+
+        Args:
+            figures: What the state is made of, as fields of an object.
+        """
         self._now[topic] = state
         known, self._told[topic] = self._told.get(topic), _RUNS_DOWN.sub("", state)
         if self._as_json:
             if known != self._told[topic]:
-                self.write({"topic": topic, "state": state})
+                self.write({"topic": topic, "state": state, **(figures or {})})
         elif self._console.is_terminal:
             self._status.update(Text("\n".join(shown(f"{each}: {now}") for each, now in self._now.items())))
         elif known != self._told[topic]:
@@ -77,7 +81,7 @@ class ProgressLines:
         if self._as_json:
             self.write({"topic": topic, "done": text} | ({} if seconds is None else {"seconds": round(seconds, 1)}))
         else:
-            click.echo(shown(text) + ("" if seconds is None else f" ({seconds:.1f} s)"))
+            click.echo(shown(text, keeps_lines=True) + ("" if seconds is None else f" ({seconds:.1f} s)"))
 
     @staticmethod
     def write(fields: Mapping[str, object]) -> None:

@@ -139,8 +139,9 @@ class LostValues:
     def _give_up(self, home: int, refused: Collection[Copy]) -> None:
         """Lets go what brokers will never take: to try it again and again would hold writes for nothing."""
         for copy in refused:
-            log.error("value_given_up", topic=self._topic, partition=home, key=copy.key[:100].decode(errors="replace"))
-        self.doubts.settle(copy.key for copy in refused)
+            key = (copy.key or b"")[:100].decode(errors="replace")
+            log.error("value_given_up", topic=self._topic, partition=home, key=key)
+        self.doubts.settle(copy.key or b"" for copy in refused)
         self.given_up += len(refused)
         self.brought_back -= len(refused)
 

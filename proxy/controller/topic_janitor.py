@@ -320,7 +320,7 @@ class TopicJanitor:
         tagged, may = partial(marker_id, layout.epoch), partial(self._tools.may, self._topic, layout.epoch, fence)
         refused = await self._tools.writes.write(self._topic, partition, copies, tagged, may)
         for copy in refused:
-            key = copy.key[:100].decode(errors="replace")
+            key = (copy.key or b"")[:100].decode(errors="replace")
             log.error("marker_refused", topic=self._topic, partition=partition, key=key)
         self.markers += len(keys) - len(refused)
         if keys != [_ROLLING_KEY]:

@@ -32,7 +32,7 @@ class NewRecord(NamedTuple):
 class Copy(NamedTuple):
     """A record to be written as it is, whoever's it was."""
 
-    key: bytes
+    key: bytes | None
     value: bytes | None
     timestamp_ms: int | None
     """None: when it is written; a record of magic 0 has no time."""
@@ -147,30 +147,48 @@ class Committed:
 
     def __init__(self, buffer: Buffer, aborted: Iterable[tuple[int, int]], position: int, end: int) -> None:
         self.next_offset = position
-        self._view = memoryview(buffer)
-        self._aborted = deque(sorted(aborted, key=lambda transaction: transaction[1]))
+        self._batches = committed_batches(memoryview(buffer), aborted, position)
         self._end = end
 
     def __iter__(self) -> Iterator[Record | None]:
         """Yields the records; None in place of one that is left out, and behind each batch."""
-        skipped: set[int] = set()
-        for batch, header, fault in _walk(self._view, self.next_offset):
+        for batch, header, fault in self._batches:
             position = self.next_offset
             if header is None:
                 yield Record("", None, position, fault=fault)
                 self.next_offset += 1
                 continue
-            while self._aborted and self._aborted[0][1] <= header.base_offset:
-                skipped.add(self._aborted.popleft()[0])
-            if header.is_control:
-                if _ends_in_abort(batch):
-                    skipped.discard(header.producer_id)
-            elif not (header.is_transactional and header.producer_id in skipped):
-                for each in _records(batch, header):
-                    yield each if each.offset >= position or each.fault else None
+            for each in _records(batch, header) if batch is not None else ():
+                yield each if each.offset >= position or each.fault else None
             yield None
             # a damaged header may say anything
             self.next_offset = header.next_offset if position < header.next_offset <= self._end else position + 1
+
+
+def committed_batches(
+    view: memoryview, aborted: Iterable[tuple[int, int]], position: int
+) -> Iterator[tuple[memoryview | None, BatchHeader | None, str]]:
+    """Yields the batches of a Fetch at read_committed from a position on.
+
+    Args:
+        aborted: (producer id, first offset) of each aborted transaction in it, as the broker told.
+
+    Yields:
+        A batch, None where its records do not count: of an aborted transaction, or control. Its header; None, and what
+        is wrong, for what is no batch of magic 2.
+    """
+    left = deque(sorted(aborted, key=lambda transaction: transaction[1]))
+    skipped: set[int] = set()
+    for batch, header, fault in _walk(view, position):
+        if header is None:
+            yield batch, None, fault
+            continue
+        while left and left[0][1] <= header.base_offset:
+            skipped.add(left.popleft()[0])
+        if header.is_control and _ends_in_abort(batch):
+            skipped.discard(header.producer_id)
+        counts = not header.is_control and not (header.is_transactional and header.producer_id in skipped)
+        yield batch if counts else None, header, ""
 
 
 def _walk(view: memoryview, position: int) -> Iterator[tuple[memoryview, BatchHeader | None, str]]:

@@ -45,6 +45,8 @@ class ListedGroup(NamedTuple):
     node_id: int
     type: str
     """Empty before Kafka 3.8."""
+    state: str = ""
+    """As brokers say it; without members it is Empty."""
 
 
 class GroupOffsets:
@@ -127,7 +129,10 @@ class GroupOffsets:
     async def _of(self, node_id: int) -> list[ListedGroup]:
         listed = await self._ask(node_id, list_groups.API, _LIST_VERSIONS, ListGroupsRequest())
         refuse(f"groups of broker {node_id}", listed)
-        return [ListedGroup(row.group_id, node_id, row.get("group_type", "")) for row in listed.groups]
+        return [
+            ListedGroup(row.group_id, node_id, row.get("group_type", ""), row.get("group_state", ""))
+            for row in listed.groups
+        ]
 
     async def _ask(self, node_id: int, api: Api[_Request, _Response], versions: range, body: _Request) -> _Response:
         client = await self._brokers.to(node_id)
