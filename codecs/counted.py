@@ -1,6 +1,9 @@
-"""Counts for people: with their nouns, in the form that the count asks for."""
+"""Counts for people: with their nouns and verbs, in the form that the count asks for."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import groupby
 
 
 def counted(count: int, noun: str) -> str:
@@ -11,6 +14,36 @@ def counted(count: int, noun: str) -> str:
     """
     ending = "" if count == 1 else "es" if noun.endswith(("ch", "x")) else "s"
     return f"{count:,} {noun}{ending}"
+
+
+def are(count: int, noun: str) -> str:
+    """Writes a count with its noun and its verb.
+
+    >>> are(1, "partition"), are(3, "partition")
+    ('1 partition is', '3 partitions are')
+    """
+    return f"{counted(count, noun)} {'is' if count == 1 else 'are'}"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Writes numbers.
+
+    >>> ranges([8, 3, 2, 1, 0])
+    '0-3, 8'
+    """
+    rows = sorted(set(numbers))
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(rows), key=lambda each: each[1] - each[0])]
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def numbered(noun: str, numbers: Iterable[int]) -> str:
+    """Writes numbers behind the noun of what they number.
+
+    >>> numbered("partition", [3]), numbered("partition", [0, 1, 2])
+    ('partition 3', 'partitions 0-2')
+    """
+    named = ranges(numbers)
+    return f"{noun}{'' if named.isdigit() else 's'} {named}"
 
 
 def size(count: float) -> str:

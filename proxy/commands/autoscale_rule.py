@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kordon.codecs.counted import counted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from datetime import time
@@ -126,14 +128,14 @@ class AutoscaleRule:
     def _wanted(self, look: Look, rate: float) -> tuple[int, str]:
         policy, now = self._policy, look.physical
         least, most = max(policy.minimum, look.initial), min(policy.maximum, look.virtual)
-        each = f"{_size(rate / now)}/s for each of {now} partitions, of {_size(policy.bytes_per_second)}/s"
+        each = f"{_size(rate / now)}/s for each of {counted(now, 'partition')}, of {_size(policy.bytes_per_second)}/s"
         if not least <= now <= most:
-            return min(max(now, least), most), f"the policy asks for {least} to {most} partitions"
+            return min(max(now, least), most), f"the policy asks for {least} to {counted(most, 'partition')}"
         by_bytes = ceil(rate / policy.bytes_per_second)
         behind = look.lag / policy.lag if policy.lag and look.lag is not None else 0.0
         by_lag = ceil(now * min(behind, _MOST_BY_LAG)) if behind > 1 else 0
         if max(by_bytes, by_lag) > now:
-            why = each if by_bytes >= by_lag else f"group {look.group} is {look.lag} records behind, of {policy.lag}"
+            why = each if by_bytes >= by_lag else f"{_behind(look)}, of {policy.lag}"
             wanted = min(max(by_bytes, by_lag), most)
             return wanted, f"{why}; {most} is the most there can be" if wanted == now else why
         fewer = max(ceil(rate / (policy.bytes_per_second * _BUSY)), least)
@@ -142,7 +144,7 @@ class AutoscaleRule:
         if policy.lag and look.lag is None:
             return now, f"{each}, but no lag is known: nothing shrinks without it"
         if behind > 1 / _MOST_BY_LAG:
-            return now, f"{each}, but group {look.group} is {look.lag} records behind"
+            return now, f"{each}, but {_behind(look)}"
         return fewer, each
 
     def _waits(self, look: Look, pressure: _Pressure) -> str:
@@ -158,6 +160,10 @@ class AutoscaleRule:
         if lasts > 0:
             return f"{what} if that lasts {lasts:.0f} s more"
         return f"{cools:.0f} s more to cool down" if cools > 0 else ""
+
+
+def _behind(look: Look) -> str:
+    return f"group {look.group} is {counted(look.lag or 0, 'record')} behind"
 
 
 def _size(count: float) -> str:

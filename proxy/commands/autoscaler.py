@@ -80,7 +80,7 @@ class Autoscaler:
         now, time_of_day = time.monotonic(), datetime.now(UTC).time()
         for topic, layout in layouts.items():
             if len(sizes[topic]) < layout.physical:
-                told = f"no broker tells the sizes of all {layout.physical} partitions of {topic}"
+                told = f"no broker tells the sizes of all partitions of {topic}"
                 self._fail(topic, UpstreamUnavailable(told))
                 continue
             lag = lags.get(topic)

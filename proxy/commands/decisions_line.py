@@ -110,7 +110,7 @@ def _ranges(decision: Decision) -> Iterator[str]:
         yield f"offset {decision.last_offset}"
     counts = [(decision.batches, _VERDICTS.get(decision.kind, "batch")), (decision.records, "record")]
     told = [counted(count, what) for count, what in counts if count is not None]
-    if told := told + ([f"{decision.bytes:,} bytes"] if decision.bytes is not None else []):
+    if told := told + ([counted(decision.bytes, "byte")] if decision.bytes is not None else []):
         yield ", ".join(told)
 
 

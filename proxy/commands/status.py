@@ -8,7 +8,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from kordon.codecs.counted import size
+from kordon.codecs.counted import counted, size
 from kordon.codecs.shown_text import shown_facts
 from kordon.proxy.commands.admin_client import StatusUnavailable, fetch_object
 
@@ -105,7 +105,9 @@ def _ordering(status: Facts) -> RenderableType | None:
         f"; generation {ordering['generation']}{leads}, lease {ordering['lease_seconds_left']:g} s",
     )
     if ordering["fences"] or ordering["procedures"]:
-        line.append(f"; {ordering['fences']} fences, {ordering['procedures']} changes under way", "yellow")
+        line.append(
+            f"; {counted(ordering['fences'], 'fence')}, {counted(ordering['procedures'], 'change')} under way", "yellow"
+        )
     return Group(line, Text())
 
 

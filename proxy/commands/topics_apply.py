@@ -100,8 +100,8 @@ def _creation(wanted: WantedTopic) -> Iterator[Step]:
     if v_count is not None and (problem := why_not(n, n, v_count) or why_not(n, wanted.partitions, v_count)):
         raise CannotApply(f"{name}: {problem}")
     given = {config: value for config, value in wanted.configs.items() if value is not None}
-    virtual = f", {v_count} virtual partitions" if v_count is not None else ""
-    replicas = f", {wanted.replicas} replicas" if wanted.replicas is not None else ""
+    virtual = f", {counted(v_count, 'virtual partition')}" if v_count is not None else ""
+    replicas = f", {counted(wanted.replicas, 'replica')}" if wanted.replicas is not None else ""
     configs = "".join(f", {config}={value}" for config, value in sorted(given.items()))
     create = partial(_create, name=name, n=n, v_count=v_count, replicas=wanted.replicas, configs=given)
     text = f"create with {counted(n, 'partition')}{virtual}{replicas}{configs}"
@@ -115,15 +115,18 @@ def _why_not_counts(wanted: WantedTopic, now: TopicNow) -> str:
     v_count, counts = wanted.virtual_partitions, now.counts
     n = counts.initial if counts is not None else now.partitions
     if v_count is None and counts is not None:
-        return f"it is managed, with {counts.virtual} virtual partitions, and stays so: kordon topics unmanage"
+        return (
+            f"it is managed, with {counted(counts.virtual, 'virtual partition')}, and stays so: kordon topics unmanage"
+        )
     if v_count is None:
         if wanted.partitions > n:
-            return f"it has {n} partitions, and more of them break the order of its keys: give it virtual_partitions"
-        return f"it has {n} partitions, and brokers cannot take any away" if wanted.partitions < n else ""
+            more = "more of them break the order of its keys: give it virtual_partitions"
+            return f"it has {counted(n, 'partition')}, and {more}"
+        return f"it has {counted(n, 'partition')}, and brokers cannot take any away" if wanted.partitions < n else ""
     if counts is not None and counts.virtual != v_count:
-        return f"it has {counts.virtual} virtual partitions, and that number never changes"
+        return f"it has {counted(counts.virtual, 'virtual partition')}, and that number never changes"
     if wanted.initial_partitions not in (None, n):
-        return f"it began with {n} partitions, and that number never changes: initial_partitions"
+        return f"it began with {counted(n, 'partition')}, and that number never changes: initial_partitions"
     return why_not(n, n, v_count) or why_not(n, wanted.partitions, v_count) or ""
 
 
@@ -131,7 +134,7 @@ def _managing(wanted: WantedTopic, now: TopicNow) -> Iterator[Step]:
     v_count = wanted.virtual_partitions
     if v_count is not None and now.counts is None:
         manage = partial(_manage, wanted=wanted, v_count=v_count)
-        text = f"manage with {v_count} virtual partitions"
+        text = f"manage with {counted(v_count, 'virtual partition')}"
         yield Step(wanted.name, text, manage, partial(manage, only_checked=True), takes_over=now.partitions)
 
 
@@ -148,7 +151,8 @@ def _resizing(wanted: WantedTopic, now: TopicNow) -> Iterator[Step]:
 def _resize(name: str, before: int, after: int, n: int, v_count: int) -> Step:
     moving = sum(old != new for old, new in zip(homes(n, before, v_count), homes(n, after, v_count), strict=True))
     verb = "grow" if before < after else "shrink"
-    text = f"{verb} from {before} to {counted(after, 'partition')}: {moving} of {v_count} virtual partitions move"
+    change = f"{verb} from {before} to {counted(after, 'partition')}"
+    text = f"{change}: {moving} of {counted(v_count, 'virtual partition')} {'moves' if moving == 1 else 'move'}"
     return Step(name, text, partial(_do_resize, name=name, count=after), resizes=True)
 
 

@@ -740,13 +740,13 @@ class _Target:
         for name, state in states.items() if topic is not None else ():
             lines.end(name, f"{name}: {state}")
         if topic is None:
-            lines.end("", f"{len(states)} managed topics, nothing to wait for")
+            lines.end("", f"{counted(len(states), 'managed topic')}, nothing to wait for")
 
     def settled(self, topics: list[str]) -> Mapping[str, str]:
         """Tells the states of topics until nothing is left to wait for with one of them; returns the last ones."""
         from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
 
-        return self._watched(topics, ProgressLines(f"waiting for {len(topics)} topics"), any)
+        return self._watched(topics, ProgressLines(f"waiting for {counted(len(topics), 'topic')}"), any)
 
     def states(self, topics: list[str]) -> Mapping[str, str]:
         """Asks in words what goes on with topics."""

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
+from kordon.codecs.counted import counted
 from kordon.proxy.ordering.takeover import TRANSITION_MS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _MANAGING: Final = """\
-Managing {topic} with {virtual} virtual partitions means:
-  - Clients see {virtual} partitions from now on, and that number never changes. On the brokers the topic can have
+Managing {topic} with {virtual_partitions} means:
+  - Clients see {partitions} from now on, and that number never changes. On the brokers the topic can have
     from its present number of partitions up to {virtual}. The order of each key is kept.
   - All clients of the topic must connect through Kordon. Clients that write to the brokers directly break the order.
   - Clients see another topic id and another number of partitions within metadata.max.age.ms, and groups rebalance.
@@ -22,7 +23,7 @@ Managing {topic} with {virtual} virtual partitions means:
     state by partition number.
   - Flink and Spark keep offsets by partition in their checkpoints. Begin with new checkpoints, or switch the discovery
     of new partitions on.
-  - MirrorMaker copies {virtual} partitions to a topic with {virtual} partitions, each in its order.
+  - MirrorMaker copies {partitions} to a topic with {partitions}, each in its order.
   - Kordon refuses transactional producers, share groups and streams groups.
 """
 _TAKING_OVER: Final = """\
@@ -46,7 +47,7 @@ Then no record waits (--deliver).
 _UNMANAGING: Final = """\
 Kordon can let {topic} go if the topic was never resized and has as many virtual partitions as partitions (V = N),
 or if it holds no records. Then:
-  - {topic} is an ordinary topic with {physical} partitions or more. It cannot shrink, and growth breaks the order of
+  - {topic} is an ordinary topic with {partitions} or more. It cannot shrink, and growth breaks the order of
     keys.
   - Clients see another topic id. Restart idempotent producers: their sequences count by virtual partition.
   - The offsets that groups have committed while the topic was managed are lost. Note them now
@@ -106,7 +107,13 @@ def managing(asked: ManageAsked, physical: int) -> str:
         physical: The partitions that it has.
     """
     taking_over = _TAKING_OVER.format(waits=_waits(asked, physical))
-    return _MANAGING.format(topic=asked.topic, virtual=asked.virtual, taking_over=taking_over)
+    return _MANAGING.format(
+        topic=asked.topic,
+        virtual=asked.virtual,
+        partitions=counted(asked.virtual, "partition"),
+        virtual_partitions=counted(asked.virtual, "virtual partition"),
+        taking_over=taking_over,
+    )
 
 
 def unmanaging(topic: str, physical: int) -> str:
@@ -115,7 +122,7 @@ def unmanaging(topic: str, physical: int) -> str:
     Args:
         physical: The partitions that it has then.
     """
-    return _UNMANAGING.format(topic=topic, physical=physical)
+    return _UNMANAGING.format(topic=topic, partitions=counted(physical, "partition"))
 
 
 def _waits(asked: ManageAsked, physical: int) -> str:

@@ -12,7 +12,7 @@ from itertools import groupby
 from shlex import quote
 from typing import Final, TypeAlias
 
-from kordon.codecs.counted import counted, size
+from kordon.codecs.counted import counted, numbered, ranges, size
 from kordon.codecs.error_codes import Code
 from kordon.codecs.shown_text import shown
 from kordon.proxy.commands.topics_before import CannotBe, managed_already, to_change, to_manage, to_resize
@@ -20,7 +20,6 @@ from kordon.proxy.commands.topics_client import PartitionCounts, RequestRefused,
 from kordon.proxy.commands.topics_facts import Logs, TopicFacts
 from kordon.proxy.commands.topics_meaning import ManageAsked, managing, unmanaging
 from kordon.proxy.commands.topics_progress import is_under_way
-from kordon.proxy.commands.topics_tables import ranges
 from kordon.proxy.ordering.hashing import LARGEST_PARTITIONS, homes, why_not
 
 _MOST_NAMED: Final = 10
@@ -267,29 +266,30 @@ class _Resize:
         moving = sum(len(run) for run, _, _ in self.moves)
         yield f"{self.topic}: {before} → {counted(self.count, 'partition')}; clients go on seeing {v_count}"
         share = round(100 * moving / v_count)
-        yield f"{moving} of {counted(v_count, 'virtual partition')} move, {share} % of the keys:"
+        verb = "moves" if moving == 1 else "move"
+        yield f"{moving} of {counted(v_count, 'virtual partition')} {verb}, {share} % of the keys:"
         for run, old, new in self.moves:
             yield f"  {ranges(run)} from partition {old} to {new}"
         yield (
-            f"Writes to {_partitions(self.held)} are held for some milliseconds; others are not touched. No group"
-            " rebalances, and none is waited for."
+            f"Writes to {numbered('partition', self.held)} are held for some milliseconds; others are not touched."
+            " No group rebalances, and none is waited for."
         )
         yield from self._where()
         if self.count > before:
-            coming = _partitions(range(before, self.count))
+            coming = numbered("partition", range(before, self.count))
             yield f"The brokers get {coming} of {self.topic}, unless they are there."
         else:
             retired = range(self.count, before)
             are, their = ("is", "its") if len(retired) == 1 else ("are", "their")
             stay = f"{their} records stay readable until retention takes them."
-            yield f"{_partitions(retired).capitalize()} {are} retired: {stay}"
+            yield f"{numbered('partition', retired).capitalize()} {are} retired: {stay}"
 
     def _where(self) -> Iterator[str]:
         verb = "lies" if len(self.held) == 1 else "lie"
         where = _on(self.leads[q] for q in self.held if q in self.leads)
         holds = "" if self.bytes is None else f", {size(self.bytes)}"
         if where:
-            yield f"{_partitions(self.held).capitalize()} {verb}{where}{holds}: nothing of that is copied."
+            yield f"{numbered('partition', self.held).capitalize()} {verb}{where}{holds}: nothing of that is copied."
         yield from _unled({q: self.leads[q] for q in self.held if q in self.leads})
 
     @property
@@ -377,13 +377,13 @@ def _names(groups: Iterable[str]) -> str:
 
 def _on(nodes: Iterable[int]) -> str:
     """Names brokers; a partition without a leader is on none."""
-    found = sorted({node for node in nodes if node >= 0})
-    return f" on broker{'' if len(found) == 1 else 's'} {ranges(found)}" if found else ""
+    found = {node for node in nodes if node >= 0}
+    return f" on {numbered('broker', found)}" if found else ""
 
 
 def _unled(leads: Mapping[int, int]) -> Iterator[str]:
     if alone := [q for q, node in leads.items() if node < 0]:
-        yield f"No broker leads {_partitions(alone)} now."
+        yield f"No broker leads {numbered('partition', alone)} now."
 
 
 def _sum(sizes: Mapping[int, int] | None, partitions: Iterable[int]) -> int | None:
@@ -391,8 +391,3 @@ def _sum(sizes: Mapping[int, int] | None, partitions: Iterable[int]) -> int | No
     found = [(sizes or {}).get(q) for q in partitions]
     known = [each for each in found if each is not None]
     return sum(known) if len(known) == len(found) else None
-
-
-def _partitions(numbers: Iterable[int]) -> str:
-    named = ranges(numbers)
-    return f"partition{'' if named.isdigit() else 's'} {named}"

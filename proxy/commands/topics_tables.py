@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from kordon.codecs.counted import counted, numbered, ranges
 from kordon.codecs.shown_text import shown_facts
 from kordon.proxy.member.topic_state import SETTLED
 
@@ -75,15 +75,14 @@ def draw_control(control: Facts) -> list[RenderableType]:
     parts: list[RenderableType] = [Text.assemble(serves, rest)]
     leader = next((each["host"] for each in control["members"] if each["leads"]), "unknown")
     leads = "this worker is the controller" if control["leads"] else f"the controller is on {leader}"
-    count = len(control["members"])
-    workers = "1 worker" if count == 1 else f"{count} workers"
+    workers = counted(len(control["members"]), "worker")
     parts.append(Text(f"generation {control['generation']} of the proxies' group: {workers}; {leads}"))
     for each in control["procedures"] or ():
         missing = f"; {', '.join(each['waits_for'])} missing" if each["waits_for"] else ""
         left = f", at most {each['lease_seconds_left']:g} s more" if each.get("lease_seconds_left") else ""
         parts.append(
             Text(
-                f"  {each['topic']} to {each['undeleted_partition_count']} partitions: {each['stage']}"
+                f"  {each['topic']} to {counted(each['undeleted_partition_count'], 'partition')}: {each['stage']}"
                 f" for {each['seconds']:g} s, attempt {each['attempts']}{missing}{left}",
                 "yellow",
             )
@@ -93,23 +92,20 @@ def draw_control(control: Facts) -> list[RenderableType]:
     return parts
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Writes numbers for people: `0-3, 8`."""
-    rows = sorted(set(numbers))
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(rows), key=lambda each: each[1] - each[0])]
-    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-
-
 def _summary(facts: Facts) -> list[RenderableType]:
     state = Text.assemble((facts["topic"], "bold"), ": ", _state(facts))
     line = Text.assemble(
-        f"{facts['undeleted_partition_count']} partitions (U), {facts['initial_partition_count']} at first (N),"
-        f" {facts['virtual_partitions']} virtual (V), layout epoch {facts['layout_epoch']}",
+        f"{counted(facts['undeleted_partition_count'], 'partition')} (U),"
+        f" {facts['initial_partition_count']} at first (N), {facts['virtual_partitions']} virtual (V),"
+        f" layout epoch {facts['layout_epoch']}",
         "" if facts["ordered_delivery"] else ", delivery is not ordered (enable.ordered.delivery=false)",
     )
     ids = Text(f"topic id {facts['topic_id']}, to clients {facts['face_id']} ({facts['face']})", "dim")
     bypassed = facts.get("bypassed_batches", 0)
-    why = f"{bypassed} batches of writers that went round Kordon were read here: the order of their keys is not kept"
+    batches = (
+        f"{counted(bypassed, 'batch')} of writers that went round Kordon {'was' if bypassed == 1 else 'were'} read here"
+    )
+    why = f"{batches}: the order of their keys is not kept"
     found = [Text(f"  - {why}", "red")] if bypassed else []
     found += [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
     waits = [*facts["held"], *facts.get("held_for_groups", ())]
@@ -122,9 +118,9 @@ def _state(facts: Facts) -> Text:
 
 
 def _held(held: Facts) -> str:
-    where = f"partition {ranges(held['partitions'])}: " if held["partitions"] else ""
+    where = f"{numbered('partition', held['partitions'])}: " if held["partitions"] else ""
     if not where and held["virtual_partitions"]:
-        where = f"virtual partition {ranges(held['virtual_partitions'])}: "
+        where = f"{numbered('virtual partition', held['virtual_partitions'])}: "
     return where + str(held["why"])
 
 

@@ -22,6 +22,7 @@ from kordon.codecs.bodies import (
     IncrementalAlterConfigsRequestConfig,
     IncrementalAlterConfigsResponse,
 )
+from kordon.codecs.counted import counted
 from kordon.codecs.error_codes import Code
 from kordon.codecs.row import Row
 from kordon.proxy.handlers.own_configs import (
@@ -149,7 +150,9 @@ def _changed(name: str, configs: Sequence[_Config], topics: ManagedTopics) -> Wi
     if _operation(config) != _SET:
         return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is no list")
     if topic is not None:
-        detail = f"{name} has {topic.layout.v_count} virtual partitions for good; grow or shrink it within them"
+        detail = (
+            f"{name} has {counted(topic.layout.v_count, 'virtual partition')} for good; grow or shrink it within them"
+        )
         return OutcomeRecord(Code.INVALID_CONFIG, detail)
     wish = managed_wish(name, config.value, -1)
     return _with_takeover(wish, told) if isinstance(wish, Manage) else wish

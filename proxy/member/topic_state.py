@@ -48,7 +48,7 @@ def state_to_come(topic: str, control: ControlState) -> str | None:
     if not wished:
         return None
     waits = waits_for(control, (control.changes or {}).get(topic), is_fenced=topic in control.fences)
-    return f"coming under management with {wished[0].virtual_partitions} virtual partitions: {waits}"
+    return f"coming under management with {counted(wished[0].virtual_partitions, 'virtual partition')}: {waits}"
 
 
 def why_not_served(control: ControlState) -> str | None:
@@ -99,7 +99,7 @@ def _taking_over(takeover: Takeover, topic: ManagedTopic, control: ControlState)
     """Says what a takeover waits for (TAKEOVER-WAITS)."""
     if not takeover.cuts:
         if takeover.until_ms is None:
-            return f"waits until every proxy shows {topic.layout.v_count} partitions"
+            return f"waits until every proxy shows {counted(topic.layout.v_count, 'partition')}"
         until = datetime.fromtimestamp(takeover.until_ms / 1000, UTC)
         return f"ready at {until:%Y-%m-%d %H:%M:%SZ} at the earliest, when clients have refreshed their metadata"
     if takeover.waits_for:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, get_args
 from uuid import UUID
 
+from kordon.codecs.counted import counted
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FindingKind, FindingRecord
 
@@ -20,7 +21,8 @@ def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRe
         successor: The id of the topic that has its name now; None: there is none.
         now_ms: Milliseconds since 1970.
     """
-    former = f"{layout.topic} ({layout.topic_id}, {layout.v_count} virtual partitions, layout epoch {layout.epoch})"
+    saw = counted(layout.v_count, "virtual partition")
+    former = f"{layout.topic} ({layout.topic_id}, {saw}, layout epoch {layout.epoch})"
     ended = "its layout, its face and the commits of groups have gone with it"
     if successor is None:
         return FindingRecord("topic_deleted", layout.topic, f"{former} was deleted at the brokers: {ended}", now_ms)
@@ -113,7 +115,7 @@ def why_no_second(topic: str, target: int) -> str:
     Args:
         target: The partitions that it is to have then.
     """
-    return f"{topic} is on its way to {target} partitions; ask again when it has come there"
+    return f"{topic} is on its way to {counted(target, 'partition')}; ask again when it has come there"
 
 
 def _loss(layout: Layout, partition: int, offset: int) -> str:

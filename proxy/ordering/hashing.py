@@ -10,6 +10,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
+from kordon.codecs.counted import are, counted
+
 LARGEST_VIRTUAL_PARTITIONS: Final = 32_765
 """More do not fit beside a producer id (ORIGIN-TAG)."""
 LARGEST_PARTITIONS: Final = 4_000
@@ -97,15 +99,16 @@ def why_not(n: int, u: int, virtual_partitions: int) -> str | None:
     if n < 1:
         return f"a topic has at least one partition, not {n}"
     if virtual_partitions > LARGEST_VIRTUAL_PARTITIONS:
-        return f"{virtual_partitions} virtual partitions are more than the {LARGEST_VIRTUAL_PARTITIONS} there can be"
+        return f"{are(virtual_partitions, 'virtual partition')} more than the {LARGEST_VIRTUAL_PARTITIONS} there can be"
     factor, rest = divmod(virtual_partitions, n)
     if rest or factor < 1 or factor & (factor - 1):
         some = ", ".join(str(n << k) for k in range(5))
-        return f"{virtual_partitions} virtual partitions are not {n} times a power of two; {some}, … would be"
+        return f"{are(virtual_partitions, 'virtual partition')} not {n} times a power of two; {some}, … would be"
     if u < n:
-        return f"{u} partitions are fewer than the {n} the topic began with, which is the least there can be"
+        return f"{are(u, 'partition')} fewer than the {n} the topic began with, which is the least there can be"
     if u > LARGEST_PARTITIONS:
-        return f"{u} partitions are more than the {LARGEST_PARTITIONS} that a managed topic can have"
+        return f"{are(u, 'partition')} more than the {LARGEST_PARTITIONS} that a managed topic can have"
     if u > virtual_partitions:
-        return f"{u} partitions are more than the {virtual_partitions} virtual ones, so some would stay empty"
+        virtual = counted(virtual_partitions, "virtual one")
+        return f"{are(u, 'partition')} more than the {virtual}, so some would stay empty"
     return None

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kordon.codecs.counted import counted
 from kordon.proxy.member.control_state import ControlState
 from kordon.proxy.member.topic_state import state_in_words, why_not_served
 from kordon.proxy.ordering.chain import Chain, Stay
@@ -164,7 +165,7 @@ def _held(topic: ManagedTopic, control: ControlState) -> list[Facts]:
     if (why_not := why_not_served(control)) is not None:
         held.append(_waiting(topic, topic.layout.open_segments, why_not))
     if (fence := control.fences.get(topic.name)) is not None:
-        target = f"layout epoch {fence.following.number} with {fence.following.u} partitions"
+        target = f"layout epoch {fence.following.number} with {counted(fence.following.u, 'partition')}"
         done = topic.fence is not None and topic.fence.id == fence.id and bool(topic.fence.high_watermarks)
         step = "nothing is under way there any more" if done else "what is under way there comes to its end"
         held.append(_waiting(topic, fence.sealed, f"fence {fence.id} for {target}: {step}"))
@@ -213,7 +214,7 @@ def _sentence(change: Change, control: ControlState) -> str:
     waits = ", ".join(facts["waits_for"])
     attempt = f", attempt {change.attempts}" if change.attempts > 1 else ""
     return (
-        f"the controller changes it to {change.target} partitions: {change.stage.value}"
+        f"the controller changes it to {counted(change.target, 'partition')}: {change.stage.value}"
         f" for {facts['seconds']:g} s{attempt}"
         + (f"; {waits} missing" if waits else "")
         + (f", at most {left:g} s more" if (left := facts["lease_seconds_left"]) else "")

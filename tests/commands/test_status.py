@@ -121,7 +121,7 @@ def test_unknown_brokers_show_the_bootstrap() -> None:
     [
         (
             {"leads": True, "fences": 1, "procedures": 1},
-            "2, served; generation 7, the controller, lease 17.2 s; 1 fences",
+            "2, served; generation 7, the controller, lease 17.2 s; 1 fence",
         ),
         (
             {"serves": False, "why_not": "the lease has ended", "lease_seconds_left": 0.0},

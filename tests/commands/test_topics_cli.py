@@ -510,7 +510,7 @@ def test_watching_ends_when_nothing_is_left_to_wait_for(slow: FakeKordon) -> Non
     assert result.stderr.splitlines() == [f"orders: {LEASE} 12 s more", f"orders: {HOLDS}", f"orders: {SETTLED}"]
     slow.states = [HOLDS, SETTLED]
     result = run("watch", "--bootstrap", slow.bootstrap)
-    assert (result.exit_code, result.stdout) == (0, "1 managed topics, nothing to wait for\n")
+    assert (result.exit_code, result.stdout) == (0, "1 managed topic, nothing to wait for\n")
     assert result.stderr.splitlines() == [f"orders: {HOLDS}", f"orders: {SETTLED}"]
 
 
@@ -713,6 +713,17 @@ def test_a_plan_that_cannot_be_says_what_can(fake: FakeKordon) -> None:
     )
     with faked(None) as unmanaged:
         assert "is not managed" in failed("plan", "orders", "6", "--bootstrap", unmanaged.bootstrap)
+
+
+def test_one_is_no_plural() -> None:
+    """Of partitions that are wanted, are there, move and are retired."""
+    with faked((6, 4)) as fake:
+        assert failed("plan", "orders", "1", "--bootstrap", fake.bootstrap).startswith(
+            "orders cannot have 1 partition: 1 partition is fewer than the 3 the topic began with"
+        )
+        shrunk = run("plan", "orders", "3", "--bootstrap", fake.bootstrap).stdout
+    assert "1 of 6 virtual partitions moves, 17 % of the keys:" in shrunk
+    assert "Partition 3 is retired: its records" in shrunk
 
 
 def test_a_dry_run_of_managing_says_what_is_there_and_what_waits() -> None:

@@ -10,7 +10,8 @@ from uuid import UUID
 import pytest
 from rich.console import Console, RenderableType
 
-from kordon.proxy.commands.topics_tables import draw_all, draw_history, draw_topic, ranges
+from kordon.codecs.counted import ranges
+from kordon.proxy.commands.topics_tables import draw_all, draw_history, draw_topic
 from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.control_state import ControlState
 from kordon.proxy.member.membership import Generation
@@ -259,7 +260,7 @@ def test_withheld_partitions_are_told() -> None:
     assert waits["virtual_partitions"] == [2, 3]
     text = shown(draw_history(explain_topic(topic, CALM)))
     assert (
-        "  - virtual partition 2-3: written, but not delivered before 2023-11-14 22:13:20Z,"
+        "  - virtual partitions 2-3: written, but not delivered before 2023-11-14 22:13:20Z,"
         " when no client has the old number of partitions any more" in text
     )
     assert "[0, 10) (before it was managed)" in text
