@@ -13,16 +13,14 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from kordon.codecs.bodies import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kordon.codecs.errors import WireError
-from kordon.codecs.primitives import BYTES, INT32, STRING, TOPIC_NAME
+from kordon.codecs.primitives import BYTES, INT32, STRING, TOPIC_NAME, RowBudget
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Buffer, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-# Version 1 added the "OwnedPartitions" field to allow assigner know what partitions each member owned
-# Version 2 added a new field "GenerationId" to indicate if the member has out-of-date ownedPartitions.
-# Version 3 adds rack id to enable rack-aware assignment.
+# A member of version 1 says which partitions it owns, and from version 2 on since which generation.
 SUBSCRIPTION: Final[Message[ConsumerProtocolSubscription]] = message(
     "ConsumerProtocolSubscription",
     field("topics", array(STRING), "0+"),
@@ -36,8 +34,7 @@ SUBSCRIPTION: Final[Message[ConsumerProtocolSubscription]] = message(
     versions="0-3",
 )
 
-# Version 2 is to support a new field "GenerationId" in ConsumerProtocolSubscription.
-# Version 3 adds rack id to ConsumerProtocolSubscription.
+# Nothing has changed in it since version 0; its versions rise with those of the subscription.
 ASSIGNMENT: Final[Message[ConsumerProtocolAssignment]] = message(
     "ConsumerProtocolAssignment",
     field("assigned_partitions", array(struct(
@@ -54,53 +51,44 @@ _Body = TypeVar("_Body", bound=Row)
 
 
 class Versioned(NamedTuple, Generic[_Body]):
-    """A value and the version it was written in."""
+    """A value, the version it was written in, and what stands behind it."""
 
     version: int
-    """As the bytes say; above 3 the value is what version 3 has of it."""
+    """As the bytes say; above the newest that is known the value has the fields of that one."""
     value: _Body
+    rest: bytes
+    """Fields of versions to come."""
 
 
-def parse_subscription(data: Buffer) -> Versioned[ConsumerProtocolSubscription]:
-    """Reads the metadata that a member of protocol type `consumer` joins with.
+def parse_versioned(table: Message[_Body], data: Buffer, rows: RowBudget | None = None) -> Versioned[_Body]:
+    """Reads a subscription or an assignment.
 
-    Raises:
-        WireError: The bytes are no subscription.
-    """
-    return _parse(SUBSCRIPTION, data)
-
-
-def parse_assignment(data: Buffer) -> Versioned[ConsumerProtocolAssignment]:
-    """Reads the assignment that a member of protocol type `consumer` is given.
+    Args:
+        rows: How many rows may be read, for what strangers send; None: as many as there are.
 
     Raises:
-        WireError: The bytes are no assignment.
+        WireError: The bytes are none.
+        TooManyRows: It has more rows than that.
     """
-    return _parse(ASSIGNMENT, data)
-
-
-def build_subscription(version: int, value: Mapping[str, object]) -> bytes:
-    """Writes a subscription, its version in front.
-
-    Raises:
-        BuildError: A value does not fit its field.
-    """
-    return version.to_bytes(_VERSION_BYTES, "big") + SUBSCRIPTION.build(version, value)
-
-
-def build_assignment(version: int, value: Mapping[str, object]) -> bytes:
-    """Writes an assignment, its version in front.
-
-    Raises:
-        BuildError: A value does not fit its field.
-    """
-    return version.to_bytes(_VERSION_BYTES, "big") + ASSIGNMENT.build(version, value)
-
-
-def _parse(table: Message[_Body], data: Buffer) -> Versioned[_Body]:
     if len(data) < _VERSION_BYTES:
         raise WireError("ends before its version", message=table.name, offset=len(data))
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
-    newest = table.versions[-1]
-    value, _ = table.at(min(version, newest)).parse(data[_VERSION_BYTES:])
-    return Versioned(version, value)
+    body = data[_VERSION_BYTES:]
+    value, size = table.at(_known(table, version)).parse(body, rows)
+    return Versioned(version, value, bytes(body[size:]))
+
+
+def build_versioned(table: Message[_Body], version: int, value: Mapping[str, object], rest: bytes = b"") -> bytes:
+    """Writes a subscription or an assignment, its version in front.
+
+    Args:
+        rest: What stands behind it, of a version that is not known.
+
+    Raises:
+        BuildError: A value does not fit its field.
+    """
+    return version.to_bytes(_VERSION_BYTES, "big") + table.build(_known(table, version), value) + rest
+
+
+def _known(table: Message[_Body], version: int) -> int:
+    return min(version, table.versions[-1])

@@ -165,8 +165,8 @@ class FakeBroker(BrokerConnections):
                 "leader_id": leader.node_id,
                 "leader_epoch": leader.epoch,
                 "replica_nodes": leader.replicas,
-                "isr_nodes": leader.isr,
-                "offline_replicas": leader.offline,
+                "isr_nodes": leader.replicas,
+                "offline_replicas": [],
             }
             for q, leader in known.items()
         ]
@@ -175,7 +175,7 @@ class FakeBroker(BrokerConnections):
 
 def led(partitions: Iterable[int], node_id: int = 1, epoch: int = 0) -> dict[int, Leader]:
     """Has partitions led by a broker, which has the only copy."""
-    return dict.fromkeys(partitions, Leader(node_id, epoch, (node_id,), (node_id,), ()))
+    return dict.fromkeys(partitions, Leader(node_id, epoch, (node_id,)))
 
 
 async def _told(handler: Handler, asked: Asked) -> Answer:

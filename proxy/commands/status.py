@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from kordon.codecs.counted import counted, size
 from kordon.codecs.shown_text import shown_facts
 from kordon.proxy.commands.admin_client import StatusUnavailable, fetch_object
+from kordon.proxy.commands.topics_tables import titled_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -45,13 +45,6 @@ def print_status(status: Facts, console: Console | None = None) -> None:
     (console or Console()).print(render_status(status))
 
 
-def _table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
-    return table
-
-
 def _summary(status: Facts) -> RenderableType:
     reasons = status.get("unready") or []
     healthy = not reasons and status["state"] == "running"
@@ -75,7 +68,7 @@ def _brokers(status: Facts) -> RenderableType | None:
     age = upstream.get("last_refresh_seconds_ago")
     asked = "never answered" if age is None else f"asked {_duration(age)} ago"
     cluster = upstream.get("cluster_id") or "cluster"
-    table = _table(f"Brokers of {cluster} ({asked})", ">node", "address", "advertised as", "state", "error")
+    table = titled_table(f"Brokers of {cluster} ({asked})", ">node", "address", "advertised as", "state", "error")
     for node in upstream.get("nodes", []):
         state = Text("up", "green") if node["up"] else Text("down", "red")
         table.add_row(str(node["node_id"]), node["address"], node["advertised"], state, node.get("error") or "")
@@ -86,7 +79,7 @@ def _brokers(status: Facts) -> RenderableType | None:
 
 
 def _listeners(status: Facts) -> RenderableType | None:
-    table = _table("Listeners", "address", "for", ">connections")
+    table = titled_table("Listeners", "address", "for", ">connections")
     for listener in status.get("listeners", []):
         table.add_row(listener["address"], str(listener["role"]), _number(listener["connections"]))
     return Group(table, Text()) if table.rows else None
@@ -116,7 +109,7 @@ def _counts(status: Facts) -> RenderableType | None:
     if connections is None or requests is None:
         return None
     rate = requests["total"] / max(status.get("uptime_seconds") or 0, 1)
-    table = _table("Traffic since the start", "what", ">count")
+    table = titled_table("Traffic since the start", "what", ">count")
     table.add_row("connections open", _number(connections["open"]))
     table.add_row("connections accepted", _number(connections["accepted"]))
     for cause, count in sorted(connections["closed"].items()):
@@ -132,7 +125,7 @@ def _counts(status: Facts) -> RenderableType | None:
 
 
 def _workers(status: Facts) -> RenderableType:
-    table = _table("Workers", ">worker", ">pid", "state", ">connections", ">restarts")
+    table = titled_table("Workers", ">worker", ">pid", "state", ">connections", ">restarts")
     for row in status["workers"]:
         pid = str(row["pid"] or "-")
         table.add_row(str(row["worker"]), pid, row["state"], _number(row["connections"]), _number(row["restarts"]))

@@ -30,7 +30,7 @@ def draw_all(page: Facts) -> RenderableType:
     findings = [Text(f"  - {draw_finding(each)}", "red") for each in page.get("findings", ())]
     if not page["topics"]:
         return Group(Text("No topic is managed.", "bold"), *findings, *draw_control(page["control"]))
-    table = _table("Managed topics", "topic", "state", ">N", ">U", ">V", ">layout epoch")
+    table = titled_table("Managed topics", "topic", "state", ">N", ">U", ">V", ">layout epoch")
     for row in page["topics"]:
         table.add_row(
             row["topic"],
@@ -125,7 +125,7 @@ def _held(held: Facts) -> str:
 
 
 def _epochs(facts: Facts) -> Table:
-    table = _table("Layout epochs", ">epoch", ">partitions", "placement")
+    table = titled_table("Layout epochs", ">epoch", ">partitions", "placement")
     for each in facts["epochs"]:
         table.add_row(str(each["layout_epoch"]), str(each["undeleted_partition_count"]), each["placement"])
     return table
@@ -133,7 +133,7 @@ def _epochs(facts: Facts) -> Table:
 
 def _partitions(facts: Facts) -> Table:
     columns = (">partition", "state", "virtual partitions", "segment", "offsets", "after")
-    table = _table("Partitions of the brokers", *columns)
+    table = titled_table("Partitions of the brokers", *columns)
     for each in facts["partitions"]:
         first = [str(each["partition"]), each["state"], ranges(each["virtual_partitions"])]
         for segment in each["segments"]:
@@ -145,7 +145,7 @@ def _partitions(facts: Facts) -> Table:
 
 def _chains(facts: Facts, only: int | None) -> Table:
     columns = (">virtual partitions", ">moves", "their offsets", ">partition", "its offsets", ">delta")
-    table = _table("Chains of the virtual partitions", *columns)
+    table = titled_table("Chains of the virtual partitions", *columns)
     for chain in facts["chains"]:
         if only is not None and only not in chain["virtual_partitions"]:
             continue
@@ -173,7 +173,8 @@ def _span(start: int, end: int | None) -> str:
     return f"[{start}, {'…' if end is None else end})"
 
 
-def _table(title: str, *columns: str) -> Table:
+def titled_table(title: str, *columns: str) -> Table:
+    """Makes a table without rows; numbers stand right in a column whose name begins with `>`."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for column in columns:
         table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")

@@ -14,7 +14,7 @@ from kordon.codecs.bodies import (
     ConsumerProtocolSubscription,
     ConsumerProtocolSubscriptionOwnedPartition,
 )
-from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
+from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_versioned, parse_versioned
 from kordon.codecs.errors import TooManyRows, WireError
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.row import Row
@@ -27,7 +27,6 @@ Change: TypeAlias = Callable[[bytes, Rename, RowBudget | None], bytes]
 MOST_ROWS: Final = 12_000
 """Topics, and sixteenths of partitions, that all members of a group may be told of in one request: as many as the
 default of `limits.request_rows`."""
-_VERSION_BYTES: Final = 2
 CONSUMER: Final = "consumer"
 """The protocol type whose members speak ConsumerProtocol."""
 
@@ -66,18 +65,15 @@ def change_field(row: Row, field: str, change: Change, rename: Rename, rows: Row
 
 
 def _changed(table: Message[_Body], data: bytes, rows: RowBudget | None, change: Callable[[_Body], bool]) -> bytes:
-    version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
-    body = data[_VERSION_BYTES:]
     try:
-        part = table.at(min(version, table.versions[-1]))
-        value, size = part.parse(body, rows)
+        version, value, rest = parse_versioned(table, data, rows)
     except TooManyRows:
         raise
     except WireError:
         return data
-    if part.build(value) != body[:size] or not change(value):
+    if build_versioned(table, version, value, rest) != data or not change(value):
         return data
-    return data[:_VERSION_BYTES] + part.build(value) + body[size:]
+    return build_versioned(table, version, value, rest)
 
 
 def _rename_subscribed(value: ConsumerProtocolSubscription, rename: Rename) -> bool:

@@ -34,8 +34,6 @@ class Leader:
     epoch: int
     """The leader epoch; -1 where the broker does not tell."""
     replicas: tuple[int, ...] = ()
-    isr: tuple[int, ...] = ()
-    offline: tuple[int, ...] = ()
 
     @property
     def is_elected(self) -> bool:
@@ -213,5 +211,4 @@ def _newer(before: Leader | None, row: MetadataResponsePartition) -> Leader:
     """Takes what a broker says, unless it has not heard yet what another one has said before."""
     if before is not None and row.leader_epoch < before.epoch:
         return before
-    copies = tuple(row.replica_nodes), tuple(row.isr_nodes), tuple(row.offline_replicas)
-    return Leader(row.leader_id, row.leader_epoch, *copies)
+    return Leader(row.leader_id, row.leader_epoch, tuple(row.replica_nodes))

@@ -13,15 +13,13 @@ from typing import Final
 _MOVE_SHIFT: Final = 15
 LARGEST_EPOCH: Final = (1 << _MOVE_SHIFT) - 1
 """Of a physical partition, as far as they are told apart."""
-MOST_MOVES: Final = (1 << 16) - 1
-"""A virtual partition that has moved so often cannot move again."""
 
 
 def virtual_epoch(move: int, epoch: int) -> int:
     """Returns the leader epoch that clients see.
 
     Args:
-        move: How often the virtual partition had moved, up to `MOST_MOVES`.
+        move: How often the virtual partition had moved, at most 65,535 times.
         epoch: The physical partition's leader epoch; -1 stays -1 (unknown), and 32,767 elections are the most
             that are told apart.
     """

@@ -147,7 +147,6 @@ class PartitionLog:
             self._coming.pop(offset, None)
 
     async def _take_in(self, offset: int, fetched: Fetched) -> int:
-        self._tally.pulls += 1
         self._tally.pulled_bytes += len(fetched.records)
         if self.is_closed or fetched.error_code:
             return fetched.error_code

@@ -209,7 +209,6 @@ class PartitionFetch:
         """Says that the offset is out of range, if that is so under all layouts there are (NO-FALSE-END)."""
         assert self._layout is not None
         self._error = await self._reads.limits.judge_beyond(self._known, self._layout)
-        self._reads.tally.out_of_range += self._error == Code.OFFSET_OUT_OF_RANGE
 
 
 def epoch_error(reads: WorkerReads, topic: ManagedTopic, home: Stay, believed_epoch: int) -> int:

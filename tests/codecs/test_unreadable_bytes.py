@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kordon.codecs.consumer_protocol import parse_assignment, parse_subscription
+from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, parse_versioned
 from kordon.codecs.errors import BuildError, WireError
 from kordon.codecs.headers import parse_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
@@ -125,8 +125,8 @@ def test_a_million_mutated_messages_raise_only_wire_errors(seed: int) -> None:
     [
         parse_request_header,
         lambda data: parse_response_header(3, 12, data),
-        parse_subscription,
-        parse_assignment,
+        lambda data: parse_versioned(SUBSCRIPTION, data),
+        lambda data: parse_versioned(ASSIGNMENT, data),
         lambda data: list(batches(data)),
         parse_control_batch,
         lambda data: response(3).prefix(12, until="cluster_id").parse(data),

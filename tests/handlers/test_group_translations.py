@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from kordon.codecs import apis
-from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_assignment, build_subscription
+from kordon.codecs.consumer_protocol import ASSIGNMENT, SUBSCRIPTION, build_versioned
 from kordon.codecs.messages import request, response
 from kordon.proxy.core import verdicts
 from kordon.proxy.handlers.api_handler import TranslatedApi
@@ -268,13 +268,13 @@ def subscription(*topics: str, version: int = 3) -> bytes:
     """Returns the bytes of a member that subscribes to topics and owned a partition of each."""
     owned = [{"topic": topic, "partitions": [0, 1]} for topic in topics]
     fields = {"topics": list(topics), "owned_partitions": owned, "user_data": b"orders", "generation_id": 4}
-    return build_subscription(version, fields)
+    return build_versioned(SUBSCRIPTION, version, fields)
 
 
 def assignment(*topics: str, version: int = 3) -> bytes:
     """Returns the bytes of an assignment with partitions of each topic."""
     rows = [{"topic": topic, "partitions": [0, 1]} for topic in topics]
-    return build_assignment(version, {"assigned_partitions": rows, "user_data": b"orders"})
+    return build_versioned(ASSIGNMENT, version, {"assigned_partitions": rows, "user_data": b"orders"})
 
 
 @pytest.mark.parametrize(("api_key", "version"), versions(apis.JOIN_GROUP))
