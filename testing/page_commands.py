@@ -13,9 +13,11 @@ ON_A_NETWORK: Final = "run with brokers"
 FIRST: Final = "first: "
 """The mark of commands that a page takes as done. They stand in a comment, and a reader sees none of them."""
 _BLOCK: Final = re.compile(
-    r"<!-- first: (?P<first>.*?) -->|(?:<!-- (?P<mark>[^>]*?) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)```", re.DOTALL
+    r"<!-- first: (?P<first>.*?) -->|(?:<!-- (?P<mark>[^>]*?) -->\n *)?```(?P<language>\w*)\n(?P<text>.*?)```",
+    re.DOTALL,
 )
 _COMMAND: Final = re.compile(r"(?:.*\\\n)*.*\n?")
+_EXIT_CODE: Final = "echo $?"
 _ANSWER: Final = re.compile(r"(\[y/N\]: )(\w+)\n")
 _VARIES: Final = re.compile(
     r"^(?P<lines>…\n)|(?P<rest>…)|(?P<seconds>\d[\d.,]*(?= s\b))|(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ)",
@@ -42,6 +44,8 @@ class Step(NamedTuple):
 
     command: str
     shown: str
+    may_fail: bool = False
+    """The next command prints its exit code (`echo $?`)."""
 
     @property
     def answers(self) -> str:
@@ -62,11 +66,12 @@ def blocks(page: str) -> list[Block]:
 
 def steps(text: str) -> Iterator[Step]:
     """Yields the commands of a block. A command goes on in the next line after a backslash."""
-    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+    parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+    for part, following in zip(parts, [*parts[1:], ""], strict=True):
         end = _COMMAND.match(part)
         command = end[0] if end else ""
         shown = part[len(command) :]
-        yield Step(command.rstrip("\n"), shown)
+        yield Step(command.rstrip("\n"), shown, may_fail=following.startswith(_EXIT_CODE))
 
 
 def is_shown(shown: str, output: str) -> bool:

@@ -47,6 +47,8 @@ def test_the_first_pages_of_a_reader_are_among_them() -> None:
         "compacted-topics.md",
         "sdk.md",
         "quickstart.md",
+        "cli.md",
+        "decisions.md",
     }
     assert first <= {page.name for page in PAGES}
 
@@ -92,3 +94,8 @@ def test_a_command_ends_with_its_line() -> None:
     first, second = steps(text)
     assert first == Step("one \\\n    two", "said\n")
     assert (second.command, second.answers) == ("three", "y\n")
+
+
+def test_a_command_may_fail_if_its_exit_code_is_shown() -> None:
+    """By `echo $?`; all others must succeed."""
+    assert [each.may_fail for each in steps("$ one\n$ two\nno\n$ echo $?\n1\n$ three\n")] == [False, True, False, False]
