@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 @click.command()
 @click.argument("policies_file", metavar="POLICIES", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
-@click.option("--once", is_flag=True, help="End after the second look, with which the load shows.")
+@click.option("--once", is_flag=True, help="End after two looks: the load is what has come between them.")
 @click.option(
     "--admin",
     metavar="HOST:PORT",

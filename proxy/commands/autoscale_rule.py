@@ -93,7 +93,7 @@ class AutoscaleRule:
         """Says what to do, by this look and those before it."""
         rate = self._rate(look)
         if rate is None:
-            return Verdict(None, look.physical, "this is the first look: the load shows with the next", None)
+            return Verdict(None, look.physical, "this is the first look: the load is known from the second on", None)
         wanted, why = self._wanted(look, rate)
         verdict = Verdict(None, wanted, why, rate)
         if wanted == look.physical:
@@ -142,7 +142,7 @@ class AutoscaleRule:
         if fewer >= now:
             return now, each
         if policy.lag and look.lag is None:
-            return now, f"{each}, but no lag is known: nothing shrinks without it"
+            return now, f"{each}, but no lag is known, and nothing shrinks without it"
         if behind > 1 / _MOST_BY_LAG:
             return now, f"{each}, but {_behind(look)}"
         return fewer, each

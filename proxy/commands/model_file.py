@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 MOST_FILE_BYTES: Final = 1024 * 1024
 """A file with more bytes is not read."""
 _MOST_SAID: Final = 20
+_WORDS: Final = {
+    "extra_forbidden": "there is no such option",
+    "missing": "this option is missing",
+    "model_type": "options are expected here, each as name: value",
+    "dict_type": "names are expected here, each with a value of its own",
+    "tuple_type": "a list is expected here",
+}
+"""In place of words that speak of Python, by pydantic's type of the mistake."""
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -82,4 +90,5 @@ def _read_bounded(file: Path) -> bytes:
 def _mistake(file: Path, detail: ErrorDetails) -> str:
     """Says what is wrong with a value, with its place in the file."""
     name = ".".join(map(str, detail["loc"]))
-    return f"{file}: {name + ': ' if name else ''}{detail['msg'].removeprefix('Value error, ')}"
+    what = _WORDS.get(detail["type"], detail["msg"].removeprefix("Value error, "))
+    return f"{file}: {name + ': ' if name else ''}{what}"

@@ -57,8 +57,8 @@ def steps_of(wanted: WantedTopic, now: TopicNow | None, *, allows_deletion: bool
     changed = {name: value for name, value in wanted.configs.items() if not _is_as(now, name, value)}
     if not allows_deletion:
         problems += [
-            f"{name} would change from {now.value(name)} to {value or 'the default'}, by which brokers delete records"
-            " earlier: --allow-deletion lets them"
+            f"{name} would change from {now.value(name)} to {value or 'the default'}, and brokers would delete records"
+            " earlier; --allow-deletion allows that"
             for name, value in changed.items()
             if _deletes(name, now.value(name), value)
         ]
@@ -115,18 +115,17 @@ def _why_not_counts(wanted: WantedTopic, now: TopicNow) -> str:
     v_count, counts = wanted.virtual_partitions, now.counts
     n = counts.initial if counts is not None else now.partitions
     if v_count is None and counts is not None:
-        return (
-            f"it is managed, with {counted(counts.virtual, 'virtual partition')}, and stays so: kordon topics unmanage"
-        )
+        virtual = counted(counts.virtual, "virtual partition")
+        return f"it is managed, with {virtual}; kordon topics unmanage makes it an ordinary one"
     if v_count is None:
         if wanted.partitions > n:
-            more = "more of them break the order of its keys: give it virtual_partitions"
+            more = "more of them would break the order of its keys: give it virtual_partitions"
             return f"it has {counted(n, 'partition')}, and {more}"
         return f"it has {counted(n, 'partition')}, and brokers cannot take any away" if wanted.partitions < n else ""
     if counts is not None and counts.virtual != v_count:
         return f"it has {counted(counts.virtual, 'virtual partition')}, and that number never changes"
     if wanted.initial_partitions not in (None, n):
-        return f"it began with {counted(n, 'partition')}, and that number never changes: initial_partitions"
+        return f"it began with {counted(n, 'partition')}, and that number never changes; correct initial_partitions"
     return why_not(n, n, v_count) or why_not(n, wanted.partitions, v_count) or ""
 
 

@@ -51,16 +51,16 @@ class WantedTopic(ConfigSection):
     @classmethod
     def _is_no_own(cls, name: str) -> str:
         if name.startswith("__"):
-            raise ValueError(f"{name} is a topic of Kafka's or of Kordon's own")
+            raise ValueError(f"{name} is an internal topic of Kafka or Kordon")
         return name
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         own = [name for name in self.configs if name.startswith(OWN_PREFIXES)]
         if own and self.virtual_partitions is None:
-            raise ValueError(f"{own[0]} is a config of managed topics: it needs virtual_partitions")
+            raise ValueError(f"{own[0]} is a config of managed topics: give the topic virtual_partitions, too")
         if unset := [name for name in own if name not in _SETTABLE]:
-            raise ValueError(f"{unset[0]} is not set as a config: see partitions and virtual_partitions")
+            raise ValueError(f"{unset[0]} cannot be set as a config; other options of the topic do that")
         if self.initial_partitions is not None and self.virtual_partitions is None:
             raise ValueError("initial_partitions needs virtual_partitions")
         return self
@@ -80,5 +80,5 @@ class WantedTopics(ConfigSection):
     def _names_each_once(self) -> Self:
         counts = Counter(each.name for each in self.topics)
         if twice := [name for name, count in counts.items() if count > 1]:
-            raise ValueError(f"{min(twice)} is there twice")
+            raise ValueError(f"{min(twice)} is listed twice")
         return self
