@@ -112,7 +112,7 @@ class Handover:
             for number, found in (await reader.read(positions, _WAIT_MS)).items():
                 begin = positions.pop(number)
                 for record in found.records:
-                    if record.offset >= begin:
+                    if begin <= record.offset < ends[number]:
                         behind[number].add(record.offset)
                 if found.next_offset < ends[number]:
                     positions[number] = found.next_offset

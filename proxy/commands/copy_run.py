@@ -96,7 +96,7 @@ class CopyRun:
             RequestRefused: Whoever asks may not.
             UpstreamUnavailable: Nobody has answered for a minute.
         """
-        async with _brokers(self._upstream) as brokers:
+        async with brokers_at(self._upstream) as brokers:
             topics = await self._prepare(client, brokers)
             most_bytes = int(topics.target.value(_MOST_BYTES) or 0)
             partitions = topics.source.partitions
@@ -220,7 +220,8 @@ class CopyRun:
 
 
 @asynccontextmanager
-async def _brokers(upstream: Upstream) -> AsyncGenerator[Brokers, None]:
+async def brokers_at(upstream: Upstream) -> AsyncGenerator[Brokers, None]:
+    """Knows the brokers as one address names them; ends its connections at the end."""
     context = upstream_context(upstream.tls) if upstream.tls is not None else None
     topology = Topology(upstream, lambda _: None, lambda _: None, context)
     await topology.refresh()

@@ -20,8 +20,8 @@ from kordon.codecs.bodies import (
     OffsetFetchRequestGroup,
     OffsetFetchRequestGroupTopic,
 )
-from kordon.codecs.counted import counted
-from kordon.codecs.error_codes import Code
+from kordon.codecs.counted import counted, size
+from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.messages import offset_commit, offset_fetch
 from kordon.proxy.commands.copied_partition import CopiedPartition, CopyPlace, CopyStopped, SourceRecord
 from kordon.proxy.commands.topic_reader import TopicReader
@@ -48,11 +48,12 @@ _MOMENT_SECONDS: Final = 5.0
 _SPEECHLESS_SECONDS: Final = 3.0
 """What lasts shorter is not worth a line."""
 _PAUSE_SECONDS: Final = 0.5
-_CURES: Final[Mapping[int, str]] = {
+_LOOKS: Final = 5
+_CURES: Final[Mapping[Code, str]] = {
     Code.TOPIC_AUTHORIZATION_FAILED: "whoever copies needs READ and DESCRIBE on {source}, and READ, WRITE and DESCRIBE "
     "on {target}",
     Code.GROUP_AUTHORIZATION_FAILED: "whoever copies needs READ on the group {group}, where the copy keeps its place",
-    Code.CLUSTER_AUTHORIZATION_FAILED: "whoever copies needs IDEMPOTENT_WRITE on the cluster",
+    Code.CLUSTER_AUTHORIZATION_FAILED: "whoever copies needs READ, WRITE and DESCRIBE on {target}",
     Code.MESSAGE_TOO_LARGE: "set max.message.bytes of {target} to at least that of {source}, and run this again",
     Code.INVALID_TIMESTAMP: "{target} takes no times as old or new as these: take message.timestamp.before.max.ms, "
     "message.timestamp.after.max.ms and message.timestamp.difference.max.ms away from it, and run this again",
@@ -141,12 +142,16 @@ class TopicCopy:
                 goals = {}
 
     async def check_ends(self) -> None:
-        """Makes sure that the target has what was copied, and nothing else.
+        """Makes sure that the target has what was copied and nothing else, and that nothing has come since.
 
         Raises:
-            CopyStopped: It has not.
+            CopyStopped: It is not so.
             UpstreamUnavailable: A broker does not answer.
         """
+        if any(
+            end > self.partitions[number].copied_to for number, end in (await self.reader.ends(self._numbers)).items()
+        ):
+            raise CopyStopped(f"somebody writes to {self._source}: stop its producers, and run this again")
         for partition, end in (await self._ends()).items():
             if end != self.partitions[partition].place.written:
                 raise self._foreign(f"{self._target}-{partition} ends at {end}")
@@ -184,9 +189,7 @@ class TopicCopy:
             offset = await producer.write(client, self._target, number, batch, len(records))
         except BatchRefused as refused:
             self._brokers.leaders.forget(self._target)
-            what = (
-                f"writing {counted(len(records), 'record')} in {counted(len(batch), 'byte')} to {self._target}-{number}"
-            )
+            what = f"writing {counted(len(records), 'record')} in {size(len(batch))} to {self._target}-{number}"
             raise TopicsRefused(what, refused.code) from refused
         if offset != part.place.written:
             raise self._foreign(f"{self._target}-{number} has something else at offset {part.place.written}")
@@ -196,7 +199,7 @@ class TopicCopy:
         """Finds out how far the copy is, by what was committed and by where the target ends."""
         if self._is_begun and not await PartitionEnds(self._brokers).leaders(self._target):
             raise CopyStopped(f"{self._target} is gone: run this again, and the copy begins anew")
-        known, ends = await self._places(), await self._ends()
+        known, ends = await self._still()
         source_id = str(await self._brokers.leaders.topic_id(self._source))
         if any(place.source_id != source_id for place in known.values()):
             raise CopyStopped(
@@ -217,6 +220,19 @@ class TopicCopy:
             found |= begun
         self._is_begun = True
         return {number: CopiedPartition(found[number]) for number in self._numbers}
+
+    async def _still(self) -> tuple[dict[int, CopyPlace], dict[int, int]]:
+        """Returns places and ends, once a look later they are the same: nobody else is copying, nothing on its way."""
+        before = await self._places(), await self._ends()
+        for _ in range(_LOOKS if before[0] else 0):
+            await asyncio.sleep(_PAUSE_SECONDS)
+            now = await self._places(), await self._ends()
+            if now == before:
+                return now
+            before = now
+        if before[0]:
+            raise CopyStopped(f"another copy to {self._target} is running: end it, and run this again")
+        return before
 
     async def _begun(self, numbers: Iterable[int], source_id: str, other: CopyPlace | None) -> dict[int, CopyPlace]:
         """Commits where partitions begin that nobody has begun to copy."""
@@ -268,10 +284,10 @@ class TopicCopy:
         )
 
     def _stop_if_final(self, error: UpstreamUnavailable) -> None:
-        code = error.code if isinstance(error, TopicsRefused) else int(Code.NONE)
-        if code in _CURES:
-            cure = _CURES[code].format(source=self._source, target=self._target, group=self.group)
-            raise CopyStopped(f"{error}; {cure}") from error
+        cure = next((cure for code, cure in _CURES.items() if name_of(code) in str(error)), None)
+        if cure is not None:
+            told = cure.format(source=self._source, target=self._target, group=self.group)
+            raise CopyStopped(f"{error}; {told}") from error
 
 
 def group_of(target: str) -> str:

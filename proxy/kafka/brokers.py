@@ -71,7 +71,7 @@ class Brokers:
         asked = FindCoordinatorRequest(key=key, key_type=kind)
         answer = await self.ask_any(find_coordinator.API, _COORDINATOR_VERSIONS, asked)
         if answer.error_code != Code.NONE:
-            raise UpstreamUnavailable(f"no coordinator of {key}: {answer.error_message or name_of(answer.error_code)}")
+            raise UpstreamUnavailable(f"no coordinator of {key}: {name_of(answer.error_code)}")
         self._links.topology.learn({answer.node_id: (answer.host, answer.port)})
         return await self._links.to(answer.node_id, purpose)
 

@@ -1,24 +1,33 @@
 """`kordon topics copy` as an operator uses it: through a proxy in front of a real broker, away from it in the end."""
 
+import asyncio
 import json
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from subprocess import DEVNULL, Popen
 
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AclOperation,
     AdminClient,
     ConfigResource,
+    NewTopic,
     ResourceType,
 )
 
-from kordon.proxy.commands import copy_run
+from kordon.proxy.commands import copy_run, topic_copy
 from kordon.proxy.commands.cli import main
+from kordon.proxy.commands.copied_partition import CopyStopped
+from kordon.proxy.commands.topic_copy import TopicCopy
+from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     Sender,
@@ -32,6 +41,7 @@ from kordon.testing.managed_clients import (
     write,
 )
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.rights import Allowed, Secured, login
 from kordon.testing.waiting import wait_until
 
 VIRTUAL = range(12)
@@ -276,3 +286,122 @@ def read_ends(bootstrap: str, topic: str, group: str) -> int:
 
 def sum_of(ends: dict[int, tuple[int, int]]) -> int:
     return sum(end for _, end in ends.values())
+
+
+@asynccontextmanager
+async def copying(proxy: ProxyProcess, source: str, target: str) -> AsyncGenerator[TopicCopy, None]:
+    """A copy of which each step can be called."""
+    upstream = Upstream(bootstrap=(HostPort.parse(proxy.bootstrap),))
+    async with copy_run.brokers_at(upstream) as brokers:
+        yield TopicCopy(brokers, source, target, len(VIRTUAL), most_bytes=2**20, tell=lambda _: None)
+
+
+def nothing(_: object) -> None:
+    """Takes no note of progress."""
+
+
+def send(bootstrap: str, topic: str, count: int, **more: object) -> None:
+    """Writes records with numbers to all partitions."""
+    write({"bootstrap.servers": bootstrap}, topic, [{"key": f"{n}", "value": f"{n}", **more} for n in range(count)])
+
+
+async def test_a_target_that_is_changed_on_the_way_stops_the_copy(proxy: ProxyProcess, broker: str) -> None:
+    """A record of somebody else shows by where the next batch lands; a target that is gone is not made again."""
+    admin = create_managed(proxy.bootstrap, "meddled")
+    create_ordinary(broker, "meddled-2", len(VIRTUAL))
+    send(proxy.bootstrap, "meddled", 50)
+    async with copying(proxy, "meddled", "meddled-2") as copy:
+        await copy.catch_up(nothing)
+        send(broker, "meddled-2", 1, partition=7)
+        send(proxy.bootstrap, "meddled", 1, partition=7)
+        with pytest.raises(CopyStopped, match=r"something else at offset .* delete meddled-2 and the group"):
+            await copy.catch_up(nothing)
+        admin.delete_topics(["meddled-2"])["meddled-2"].result(60)
+        wait_until("it is gone", lambda: "meddled-2" not in admin.list_topics(timeout=60).topics)
+        send(proxy.bootstrap, "meddled", 1, partition=8)
+        with pytest.raises(CopyStopped, match="meddled-2 is gone: run this again"):
+            await copy.catch_up(nothing)
+
+
+async def test_two_copies_at_once_double_nothing(proxy: ProxyProcess, broker: str) -> None:
+    """Whatever each of them does: what the one has written, the broker does not take from the other."""
+    create_managed(proxy.bootstrap, "twice")
+    create_ordinary(broker, "twice-2", len(VIRTUAL))
+    async with copying(proxy, "twice", "twice-2") as one, copying(proxy, "twice", "twice-2") as other:
+        await one.catch_up(nothing)
+        await other.catch_up(nothing)
+        send(proxy.bootstrap, "twice", 500)
+        outcomes = await asyncio.gather(one.catch_up(nothing), other.catch_up(nothing), return_exceptions=True)
+    assert None in outcomes
+    assert all(outcome is None or isinstance(outcome, CopyStopped) for outcome in outcomes), outcomes
+    found = [message.value() for message in read({"bootstrap.servers": broker}, "twice-2", 500)]
+    assert len(found) == len(set(found)) == 500
+
+
+async def test_a_kordon_that_goes_is_waited_for(broker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a minute; then the copy ends with the reason, and nothing is lost by that."""
+    with ProxyProcess.start(broker) as other:
+        create_managed(other.bootstrap, "gone")
+        create_ordinary(broker, "gone-2", len(VIRTUAL))
+        send(other.bootstrap, "gone", 50)
+        async with copying(other, "gone", "gone-2") as copy:
+            await copy.catch_up(nothing)
+            other.kill()
+            monkeypatch.setattr(topic_copy, "_PATIENCE_SECONDS", 1.0)
+            with pytest.raises(UpstreamUnavailable, match="connect call failed"):
+                await copy.catch_up(nothing)
+
+
+def test_what_retention_takes_is_passed(proxy: ProxyProcess, broker: str) -> None:
+    """Before it is copied, or before a group has read it: the group goes on at what is left."""
+    admin = create_managed(proxy.bootstrap, "aged")
+    send(proxy.bootstrap, "aged", 100)
+    read_some(proxy.bootstrap, "aged", "late-readers", lambda count: count >= 100)
+    done(proxy, "aged", "aged-2")
+    send(proxy.bootstrap, "aged", 60)
+    ends = {number: end for number, (_, end) in watermarks(proxy.bootstrap, "aged", VIRTUAL).items()}
+    deleted = [TopicPartition("aged", number, end) for number, end in ends.items()]
+    for each in admin.delete_records(deleted).values():
+        each.result(60)
+    send(proxy.bootstrap, "aged", 40)
+    done(proxy, "aged", "aged-2", "--finish", "--yes")
+    assert copied(broker, "aged-2") == 140
+    assert len(read_some(broker, "aged-2", "late-readers", lambda count: count >= 40)) == 40
+
+
+def test_groups_of_compacted_topics_have_to_have_read_all(proxy: ProxyProcess, broker: str) -> None:
+    """What compaction takes in between nobody can count."""
+    create_managed(proxy.bootstrap, "prices", configs={"cleanup.policy": "compact", "kordon.janitor": "true"})
+    send(proxy.bootstrap, "prices", 30)
+    read_some(proxy.bootstrap, "prices", "price-readers", lambda count: count >= 30)
+    send(proxy.bootstrap, "prices", 30)
+    assert "price-readers has not read all" in refused(proxy, "prices", "prices-2", "--finish", "--yes")
+    read_some(proxy.bootstrap, "prices", "price-readers", lambda count: count >= 30)
+    assert "1 group moved to prices-2" in done(proxy, "prices", "prices-2", "--finish", "--yes")
+    assert read_ends(broker, "prices-2", "price-readers") == copied(broker, "prices-2") == 60
+
+
+def test_who_lacks_a_right_is_told_which(strict_cluster: Secured, tmp_path: Path) -> None:
+    """One after the other, until the copy works."""
+    kordon, topic, target = strict_cluster.kordon, "guarded-copy", "guarded-copy-2"
+    strict_cluster.allow(Allowed("kordon", AclOperation.ALL, topic))
+    create_managed(kordon.bootstrap, topic, login("admin"))
+    write({"bootstrap.servers": kordon.bootstrap, **login("admin")}, topic, [{"key": "k", "value": "v"}])
+    strict_cluster.operator.create_topics([NewTopic(target, len(VIRTUAL), 1)])[target].result(60)
+    password = tmp_path / "password"
+    password.write_text(USERS["alice"])
+    user = ("--username", "alice", "--sasl-mechanism", "PLAIN", "--password-file", str(password))
+
+    def told(*arguments: str) -> str:
+        return run(kordon, topic, target, *user, *arguments).output.splitlines()[-1]
+
+    assert f"no topic {topic} that may be seen" in told() or "TOPIC_AUTHORIZATION_FAILED" in told()
+    for operation in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS):
+        strict_cluster.allow(*(Allowed("alice", operation, each) for each in (topic, target)))
+    assert "needs READ on the group kordon-copy-guarded-copy-2" in told()
+    strict_cluster.allow(Allowed("alice", AclOperation.READ, f"kordon-copy-{target}", ResourceType.GROUP))
+    assert f"READ, WRITE and DESCRIBE on {target}" in told()
+    strict_cluster.allow(Allowed("alice", AclOperation.READ, target), Allowed("alice", AclOperation.READ, topic))
+    assert f"READ, WRITE and DESCRIBE on {target}" in told()
+    strict_cluster.allow(Allowed("alice", AclOperation.WRITE, target))
+    assert "has all 1 record of guarded-copy" in told()
