@@ -25,6 +25,8 @@ from kordon.proxy.ordering.hashing import LARGEST_PARTITIONS, homes, why_not
 _MOST_NAMED: Final = 10
 """Groups that are named; of more, how many there are."""
 _GIVE: Final = "give it by kafka-acls.sh --add --allow-principal User:NAME"
+_LACKING: Final = frozenset({None, "", "Topic authorization failed."})
+"""What is said where whoever asks lacks a right."""
 _Check: TypeAlias = Callable[[], Awaitable[None]]
 
 
@@ -75,7 +77,7 @@ async def plan_resize(
         if problem := why_not(counts.initial, count, counts.virtual):
             raise CannotBe(f"{topic} cannot have {counted(count, 'partition')}: {problem}")
     except (CannotBe, RequestRefused) as refusal:
-        return DryRun(topic, refusals=(str(refusal),))
+        return DryRun(topic, refusals=(_with_cure(refusal, topic, "DescribeConfigs"),))
     if counts.physical == count:
         return DryRun(topic, (f"{topic} has {counted(count, 'partition')} already",))
     state = await _state(client, topic)
@@ -106,7 +108,7 @@ async def plan_managing(client: TopicsClient, facts: TopicFacts, asked: ManageAs
         if problem := why_not(physical, physical, asked.virtual):
             raise CannotBe(f"INVALID_PARTITIONS: {problem}")
     except (CannotBe, RequestRefused) as refusal:
-        return DryRun(topic, refusals=(str(refusal),))
+        return DryRun(topic, refusals=(_with_cure(refusal, topic, "DescribeConfigs"),))
     found = await look(client, facts, topic, physical)
     refusals = await _why_not_managed(client, facts, asked, found)
     waits = bool(found.logs is None or found.logs.records) and physical < asked.virtual
@@ -172,7 +174,7 @@ async def plan_unmanaging(client: TopicsClient, facts: TopicFacts, topic: str) -
     try:
         counts = await to_change(client, topic)
     except (CannotBe, RequestRefused) as refusal:
-        return DryRun(topic, refusals=(str(refusal),))
+        return DryRun(topic, refusals=(_with_cure(refusal, topic, "DescribeConfigs"),))
     state = await _state(client, topic)
     logs = await facts.logs(counts.virtual)
     groups = None if logs is None else await facts.groups(logs)
@@ -339,13 +341,26 @@ async def _refusals(check: _Check, topic: str, right: str) -> tuple[str, ...]:
     try:
         await check()
     except RequestRefused as refusal:
-        cure = ""
-        if refusal.code == Code.TOPIC_AUTHORIZATION_FAILED and not refusal.says:
-            cure = f": you lack {right} on {topic}; {_GIVE} --operation {right} --topic {quote(topic)}"
-        if refusal.code == Code.REQUEST_TIMED_OUT:
-            cure = "; kordon status shows which brokers are up"
-        return (f"{refusal}{cure}",)
+        return (_with_cure(refusal, topic, right),)
     return ()
+
+
+def _with_cure(refusal: CannotBe | RequestRefused, topic: str, right: str) -> str:
+    """Says why something is refused, and what would help.
+
+    Args:
+        right: On the topic, which whoever asks needs; what Kordon itself lacks is named by Kordon.
+    """
+    cure = ""
+    if isinstance(refusal, RequestRefused) and refusal.code == Code.REQUEST_TIMED_OUT:
+        cure = "; kordon status shows which brokers are up"
+    if (
+        isinstance(refusal, RequestRefused)
+        and refusal.says in _LACKING
+        and refusal.code == Code.TOPIC_AUTHORIZATION_FAILED
+    ):
+        cure = f"; you lack {right} on {topic}: {_GIVE} --operation {right} --topic {quote(topic)}"
+    return f"{refusal}{cure}"
 
 
 def _now(topic: str, state: str | None) -> list[str]:

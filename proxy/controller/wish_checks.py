@@ -62,10 +62,10 @@ class WishChecks:
         return OutcomeRecord(Code.NONE, "")
 
     async def _manage(self, wish: Manage) -> None:
+        await self._refuse_lacking(wish.topic)  # first, as Kordon may see no topic without
         leaders = await self._admin.ends.leaders(wish.topic)
         if not leaders:
             raise WishRefused(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {wish.topic}")
-        await self._refuse_lacking(wish.topic)
         await self._obstacles.of_managing(wish, leaders)
 
     async def _resize(self, wish: Resize) -> None:

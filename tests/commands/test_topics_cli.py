@@ -832,7 +832,9 @@ def test_a_dry_run_of_letting_go_names_the_groups(fake: FakeKordon) -> None:
     ("refusal", "says"),
     [
         ((87, "orders has an open transaction"), "orders has an open transaction"),
-        ((29, None), "TOPIC_AUTHORIZATION_FAILED: you lack Alter on orders; give it by kafka-acls.sh"),
+        ((29, None), "TOPIC_AUTHORIZATION_FAILED; you lack Alter on orders: give it by kafka-acls.sh"),
+        ((29, "Topic authorization failed."), "you lack Alter on orders: give it by kafka-acls.sh"),
+        ((29, "growing orders to 6 partitions"), "TOPIC_AUTHORIZATION_FAILED: growing orders to 6 partitions"),
         ((7, "orders-1 has no leader"), "orders-1 has no leader; kordon status shows which brokers are up"),
     ],
 )

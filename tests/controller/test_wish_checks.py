@@ -118,10 +118,11 @@ async def test_a_topic_that_cannot_be_managed_is_refused(cluster: Cluster) -> No
 
 
 async def test_rights_that_kordon_lacks_are_named(cluster: Cluster) -> None:
-    """By what the controller would say."""
+    """By what the controller would say, also where Kordon may not even see the topic."""
     cluster.lacks = "Kordon lacks Alter"
-    with pytest.raises(TopicsRefused, match="Kordon lacks Alter"):
-        await cluster.says(MANAGE)
+    for wish in (MANAGE, Manage("hidden", 8)):
+        with pytest.raises(TopicsRefused, match="Kordon lacks Alter"):
+            await cluster.says(wish)
 
 
 async def test_a_change_of_a_topic_with_which_something_goes_on_is_refused(cluster: Cluster) -> None:

@@ -5,14 +5,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic, ResourcePatternType, ResourceType
 
 from kordon.codecs import apis
+from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
 from kordon.testing.every_request import NO_ID, About
@@ -292,6 +295,32 @@ def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secur
     assert "lacks Write, Alter, Delete, DescribeConfigs" in text
     assert "--add --allow-principal User:kordon --operation Write --operation Alter" in text
     assert f"--topic {topic}" in text
+
+
+def test_a_dry_run_is_refused_where_the_command_would_be(secured: Secured, tmp_path: Path) -> None:
+    """For a right of whoever asks, or of Kordon's; who may not see the cluster is told of all but bytes."""
+
+    def says(user: str, *command: str) -> Result:
+        file = tmp_path / user
+        file.write_text(USERS[user])
+        flags = ("--username", user, "--password-file", str(file), "--sasl-mechanism", "PLAIN", "--dry-run")
+        to = ("--bootstrap", secured.kordon.bootstrap)
+        return CliRunner().invoke(main, ["topics", *command, *to, *flags], catch_exceptions=False)
+
+    grow = ("grow", TOPIC, "6")
+    result = says("alice", *grow)
+    assert (result.exit_code, "Not known: bytes: " in result.stdout) == (0, True), result.output
+    assert "you lack DescribeConfigs on guarded-orders: give it by" in says("bob", *grow).stderr
+    sees = [Allowed("bob", AclOperation[each], TOPIC) for each in ("DESCRIBE", "DESCRIBE_CONFIGS")]
+    with secured.allowed(*sees):
+        for command, right in ((grow, "Alter"), (("unmanage", TOPIC), "AlterConfigs")):
+            result = says("bob", *command)
+            assert result.exit_code == 1
+            assert f"It would be refused now: TOPIC_AUTHORIZATION_FAILED; you lack {right} on" in result.stderr
+    topic = "planned"
+    secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
+    result = says("admin", "manage", topic, "--virtual", "12")
+    assert (result.exit_code, "Kordon (User:kordon) lacks Describe, Read" in result.stderr) == (1, True), result.output
 
 
 def test_a_growth_that_brokers_refuse_is_given_up_with_their_error(secured: Secured) -> None:
