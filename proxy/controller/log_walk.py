@@ -104,7 +104,7 @@ class LogWalk:
         (start,) = (await self._ends.log_starts(self._topic, [partition])).values()
         if start == position:
             raise UpstreamUnavailable(
-                f"reading {self._topic}-{partition}: its log begins at {start}, and has not got it"
+                f"{self._topic}-{partition} cannot be read at offset {position}, where its log begins"
             )
         return await self.read(partition, start)
 

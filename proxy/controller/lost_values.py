@@ -51,7 +51,9 @@ class LostValues:
             UpstreamUnavailable: So many keys are looked for that these have to wait.
         """
         if len(self.doubts.unsearched) > MOST_DOUBTS:
-            raise UpstreamUnavailable(f"the last values of more than {MOST_DOUBTS} keys are looked for")
+            raise UpstreamUnavailable(
+                f"Kordon is still looking for the last values of {MOST_DOUBTS} keys, and takes no more"
+            )
         for record in records:
             if record.key is not None:
                 self.doubts.hide(bytes(record.key), partition, record.offset)
@@ -98,7 +100,9 @@ class LostValues:
                 if isinstance(seen, Visible):
                     await self._walk.open(stretch, batch, partial(self.see, homes, seen))
             if stretch.next_offset <= position:
-                raise UpstreamUnavailable(f"{self._topic}-{partition} ends at {position}, before {end}")
+                raise UpstreamUnavailable(
+                    f"{self._topic}-{partition} ends at offset {position}, and was to be searched up to {end}"
+                )
             position = stretch.next_offset
 
     async def bring_back(

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import structlog
 
+from kordon.codecs.counted import counted
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.bindings import Bindings
 from kordon.proxy.controller.compaction import Compaction
@@ -73,7 +74,8 @@ class Managing:
         if record := self._ledger.topics.get(topic):
             if record.layout.v_count == wish.virtual_partitions:
                 return True  # this very wish had come true when its controller ended
-            raise WishRefused(Code.TOPIC_ALREADY_EXISTS, f"{topic} is managed already, with another number of them")
+            detail = f"{topic} is managed already, with {counted(record.layout.v_count, 'virtual partition')}"
+            raise WishRefused(Code.TOPIC_ALREADY_EXISTS, detail)
         leaders = await self._leaders_of_new(topic)
         await self._admit(topic)
         ends = await self._obstacles.of_managing(wish, leaders)

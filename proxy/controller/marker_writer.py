@@ -79,7 +79,7 @@ class MarkerWriter:
         producer = await self._producer(place)
         batch = build_copies(run, producer.identity, codec=codec)
         if not place.may():
-            raise NotNow(f"{topic} is not to be written to")
+            raise NotNow(f"the janitor may not write to {topic} now: its partitions change, or it is not served here")
         try:
             with self._counted(topic, partition):  # nothing is waited for between the question and this
                 await producer.write(client, topic, partition, batch, len(run))

@@ -46,7 +46,7 @@ class Takeovers:
         for q, snapshot in (await self._ends.snapshots(topic, partitions)).items():
             if any(each.in_transaction for each in snapshot.producers):
                 detail = (
-                    "has an open transaction; stop the topic's transactional producers, which it takes no more then"
+                    "has an open transaction; managed topics take none, so stop the topic's transactional producers"
                 )
                 raise TopicsRefused(f"{topic}-{q}", Code.INVALID_TXN_STATE, detail)
 
@@ -123,4 +123,4 @@ async def prove_quiesced(logs: PartitionEnds, topic: str, ends: Mapping[int, int
     after = await logs.ends_of(topic, ends)
     if busy := [q for q, end in ends.items() if after[q].log_end_offset != end]:
         detail = f"somebody writes to {topic}: partitions {busy} have got records within {PROOF_SECONDS:g} s"
-        raise NotQuiesced(f"{detail}; stop its producers, or leave out that it is quiesced")
+        raise NotQuiesced(f"{detail}; stop its producers, or do not ask for a quiesced takeover")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol, assert_never
 
+from kordon.codecs.counted import counted
 from kordon.codecs.look import Buffer
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.answers import answer_frame
@@ -270,7 +271,7 @@ class Connection:
             detail = f"a request of {self.requests.lacks_proof} bytes from a client that its broker has not accepted;"
             detail += f" limits.unproven_bytes allows {self._limits.unproven_bytes}"
             return self._close(CloseCause.UNPROVEN, detail)
-        detail = f"the broker closed the connection, {len(self._waiting)} requests unanswered"
+        detail = f"the broker closed the connection, with {counted(len(self._waiting), 'request')} unanswered"
         return self._close(CloseCause.BROKER_CLOSED, detail)
 
     def _on_tick(self, now: float, *, client_read: bool) -> list[Command]:

@@ -117,7 +117,7 @@ def _not_compacted(name: str) -> OutcomeRecord:
 def _reordered(name: str, config: _Config) -> Wish | OutcomeRecord:
     operation = _operation(config)
     if operation not in (_SET, _DELETE):
-        return OutcomeRecord(Code.INVALID_CONFIG, f"{ORDERED_DELIVERY} is no list")
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{ORDERED_DELIVERY} is not a list: it can be set and deleted only")
     return ordered_wish(name, config.value if operation == _SET else None)
 
 
@@ -148,7 +148,7 @@ def _changed(name: str, configs: Sequence[_Config], topics: ManagedTopics) -> Wi
     if _operation(config) == _DELETE:
         return Unmanage(name)
     if _operation(config) != _SET:
-        return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is no list")
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{VIRTUAL_PARTITIONS} is not a list: it can be set and deleted only")
     if topic is not None:
         detail = (
             f"{name} has {counted(topic.layout.v_count, 'virtual partition')} for good; grow or shrink it within them"

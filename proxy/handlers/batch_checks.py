@@ -72,14 +72,15 @@ def _why_not(version: int, attributes: int, batch: CheckedBatch) -> Unfit | None
     if attributes & _COMPRESSION == _ZSTD and version < _ZSTD_SINCE:
         return Unfit(Code.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot carry zstd")
     if records < 1:
-        return Unfit(Code.INVALID_RECORD, "A record batch without records")
+        return Unfit(Code.INVALID_RECORD, "A record batch must have at least one record")
     if producer_id > LARGEST_CLIENT_ID:  # ORIGIN-TAG
         return Unfit(
             Code.INVALID_PRODUCER_ID_MAPPING,
             f"Producer id {producer_id} is above {LARGEST_CLIENT_ID}, the largest for virtual partitions",
         )
     if producer_id < NO_PRODUCER or (producer_id != NO_PRODUCER and (epoch < 0 or sequence < 0)):
-        return Unfit(Code.INVALID_RECORD, f"Producer id {producer_id} with epoch {epoch} and sequence {sequence}")
+        message = f"Producer id {producer_id} cannot have epoch {epoch} and sequence {sequence}"
+        return Unfit(Code.INVALID_RECORD, message)
     return None
 
 
@@ -87,7 +88,5 @@ def _too_large(batch: CheckedBatch, opened_bytes: int) -> Unfit | None:
     """Refuses a compressed batch that readers would never get. Only its header is looked at."""
     if batch.records * RECORD_COST_BYTES <= opened_bytes:
         return None
-    message = (
-        f"{batch.records} records in a compressed batch, which limits.opened_bytes ({opened_bytes}) does not allow"
-    )
+    message = f"A compressed batch has {batch.records} records; limits.opened_bytes ({opened_bytes}) allows fewer"
     return Unfit(Code.RECORD_LIST_TOO_LARGE, message)

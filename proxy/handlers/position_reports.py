@@ -235,7 +235,7 @@ def read_report(request: Request, now_ms: int) -> MemberReport:
     """
     rows = sum(len(topic.partitions) for topic in request.topics)
     if rows > MOST_ROWS:
-        raise Malformed(f"{rows} partitions; a member may name {MOST_ROWS}")
+        raise Malformed(f"it names {rows} partitions, and a member may name at most {MOST_ROWS}")
     topics = {topic.topic: _read_topic(topic) for topic in request.topics}
     if len(topics) < len(request.topics):
         raise Malformed("a topic is named twice")

@@ -164,7 +164,7 @@ class InternalTopicLog:
         answer = await fetch_committed(client, asked, by_id=self._topic_id != NO_TOPIC_ID)
         ((found,),) = (each.partitions for each in answer.responses)
         if found.error_code == Code.OFFSET_OUT_OF_RANGE:
-            raise LogLost(f"{self.topic} has no offset {self.position} any more, up to which it was read")
+            raise LogLost(f"{self.topic} has lost offset {self.position}, up to which Kordon had read it")
         if found.error_code != Code.NONE:
             raise UpstreamUnavailable(f"reading {self.topic}: {name_of(found.error_code)}")
         return found

@@ -87,7 +87,7 @@ async def _log_in_by_token(connection: LogInConnection, sasl: UpstreamSasl) -> i
     why, lifetime_ms = await _authenticate(connection, first_message(token, sasl.extensions))
     if why:  # RFC 7628: the broker says why not, and fails the log-in when it has been heard
         tokens.forget(token)
-        cure = "compare its issuer, audience, scope and end with what the brokers expect (sasl.oauthbearer.*)"
+        cure = "compare its issuer, audience, scope and expiry with what the brokers expect (sasl.oauthbearer.*)"
         raise UpstreamUnavailable(f"{connection.address}: the broker refuses the token: {shown(cut(why))}: {cure}")
     return lifetime_ms
 

@@ -260,4 +260,8 @@ class LayoutMember:
                     await self._served.writes.drain(topic.name, every)
                 await self._layouts.append([NewRecord(f"gone/{gone.incarnation}", dump(gone))])
         except (UpstreamUnavailable, LogLost, TimeoutError) as error:
-            log.warning("left_unsaid", error=str(error) or "no answer in time", cost="others wait for a lease")
+            log.warning(
+                "left_unsaid",
+                error=str(error) or "no answer in time",
+                cost="the other proxies wait until its lease has run out",
+            )

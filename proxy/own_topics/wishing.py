@@ -57,7 +57,7 @@ class Wishing:
             async with asyncio.timeout(WISH_SECONDS):
                 return await outcome
         except TimeoutError:
-            detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; it goes on"
+            detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; the controller goes on with it"
             raise UpstreamUnavailable(detail) from None
         finally:
             del self._outcomes[wish_id]

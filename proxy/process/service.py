@@ -127,7 +127,11 @@ class ProxyService:
         self._metrics.reloads["partly" if fixed else "applied"] += 1
         log.info("reloaded", changed=[key for key in changed if key not in fixed])
         if fixed:
-            log.warning("restart_needed", options=sorted(fixed), cure="these keep their old values until then")
+            log.warning(
+                "restart_needed",
+                options=sorted(fixed),
+                cure="restart Kordon; until then these options keep their old values",
+            )
 
     def refuse_reload(self, problems: list[str]) -> None:
         """Notes that a new configuration is not usable and the old one stays."""

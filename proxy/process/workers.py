@@ -127,7 +127,11 @@ class Supervisor:
     async def reload(self, loaded: Loaded) -> None:
         """Hands a new configuration to every worker; each logs what it took over."""
         if loaded.config.workers != len(self.workers):
-            log.warning("restart_needed", options=["workers"], cure="their number stays as it is until then")
+            log.warning(
+                "restart_needed",
+                options=["workers"],
+                cure="restart Kordon; until then the number of workers stays as it is",
+            )
         self.loaded = loaded
         for worker in self.workers:
             if worker.process is not None:
@@ -194,7 +198,7 @@ class Supervisor:
             if self._stopping:
                 return
             if code == EXIT_FAILED and not worker.served and not worker.restarts:
-                log.error("worker_cannot_start", worker=worker.number, cure="it has said why above")
+                log.error("worker_cannot_start", worker=worker.number, cure="see what this worker has logged before")
                 self._failed.set()
                 return
             backoff = FIRST_BACKOFF_SECONDS if lived > LONG_LIFE_SECONDS else backoff
@@ -231,7 +235,7 @@ class Supervisor:
             self._signal(signal.SIGTERM)
             await asyncio.wait({ends}, timeout=KILL_GRACE_SECONDS)
         if not ends.done():
-            log.warning("worker_killed", cure="it did not end in time")
+            log.warning("worker_killed", reason="it did not end in time")
             self._signal(signal.SIGKILL)
             await ends
         for keeper in keepers:

@@ -53,7 +53,7 @@ async def hear(sock: socket.socket, seconds: float) -> None:
     finally:
         loop.remove_reader(sock)
     if not first:
-        raise TurnedAway(CloseCause.CLIENT_CLOSED, "the client closed the connection without a word")
+        raise TurnedAway(CloseCause.CLIENT_CLOSED, "the client closed the connection before it sent a request")
 
 
 async def meet(

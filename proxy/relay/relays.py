@@ -168,7 +168,7 @@ class Relays:
         """Ends all connections: what came before may concern a topic that is managed by now (LIVE-LEASE)."""
         self._on_woken()
         for relay in list(self._live):
-            relay.close(CloseCause.SLEPT, f"Kordon has not run for {slept_seconds:.1f} s")
+            relay.close(CloseCause.SLEPT, f"this process was suspended for {slept_seconds:.1f} s")
             relay.abort()
 
     def _shed(self) -> None:
@@ -208,7 +208,8 @@ class Relays:
             for relay, left in waits.items() if monotonic() > until else ():
                 if all(each.route.api.polls for each in left):
                     relay.close(
-                        CloseCause.TAKEN_OVER, "a topic is taken over, and its Fetch waits for records of before"
+                        CloseCause.TAKEN_OVER,
+                        "a topic is being taken over, and a Fetch request still waits for its records",
                     )
             await asyncio.sleep(_SETTLE_SECONDS)
 
@@ -218,7 +219,7 @@ class Relays:
         Clients that have lost one ask for Metadata; librdkafka does if another one is there to ask by, so they end
         broker by broker. Returns when those that had nothing under way have had time to ask.
         """
-        why = Drain(CloseCause.TAKEN_OVER, f"{topic} has come to be managed, and its clients are to see that")
+        why = Drain(CloseCause.TAKEN_OVER, f"{topic} is managed now, and clients have to ask for its partitions again")
         by_broker: dict[int, list[Relay]] = {}
         for relay in self._live:
             if relay.core.requests.frames:

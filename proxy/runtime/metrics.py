@@ -172,7 +172,12 @@ FAMILIES: Final = {
             "kordon_requests_in_flight", "gauge", (), "Requests that wait for their response, within the last second."
         ),
         Family("kordon_leg_seconds", "histogram", ("leg",), "Time on each leg of a request's way."),
-        Family("kordon_errors_total", "counter", ("cause",), "What went wrong; ordinary closes left out."),
+        Family(
+            "kordon_errors_total",
+            "counter",
+            ("cause",),
+            "Connections that ended because something went wrong, by cause.",
+        ),
         Family(
             "kordon_limit_hits_total",
             "counter",
@@ -223,7 +228,12 @@ FAMILIES: Final = {
             "Seconds until the leases of missing proxies end, for which changes wait.",
         ),
         Family("kordon_managed_fences", "gauge", (), "Changes of partitions that hold writes now."),
-        Family("kordon_managed_fence_seconds", "histogram", ("phase",), "How long changes hold writes, and why."),
+        Family(
+            "kordon_managed_fence_seconds",
+            "histogram",
+            ("phase",),
+            "How long changes of partitions hold writes, by phase.",
+        ),
         Family(
             "kordon_managed_pause_seconds",
             "histogram",
@@ -240,17 +250,30 @@ FAMILIES: Final = {
         Family("kordon_managed_partitions_apart", "gauge", (), "Partitions written to on connections of their own."),
         Family("kordon_managed_pulled_bytes_total", "counter", (), "Bytes read from brokers for managed topics."),
         Family("kordon_managed_served_bytes_total", "counter", (), "Bytes of managed topics given to clients."),
-        Family("kordon_managed_cache_looks_total", "counter", ("outcome",), "Lookups of what was read before."),
-        Family("kordon_managed_cached_bytes", "gauge", (), "Bytes kept for other readers."),
-        Family("kordon_managed_hidden_batches_total", "counter", ("kind",), "Batches that nobody gets as they are."),
         Family(
-            "kordon_managed_bypassed_batches_total", "counter", ("topic",), "Batches of writers that went round it."
+            "kordon_managed_cache_looks_total",
+            "counter",
+            ("outcome",),
+            "Lookups in the cache of what was read from brokers before.",
+        ),
+        Family("kordon_managed_cached_bytes", "gauge", (), "Bytes read from brokers that are kept for other readers."),
+        Family(
+            "kordon_managed_hidden_batches_total",
+            "counter",
+            ("kind",),
+            "Batches that are not given to readers as they are, by kind.",
+        ),
+        Family(
+            "kordon_managed_bypassed_batches_total",
+            "counter",
+            ("topic",),
+            "Batches that somebody wrote to the brokers without Kordon.",
         ),
         Family(
             "kordon_managed_passed_over_batches_total",
             "counter",
             ("topic", "reason"),
-            "Batches that cannot be opened and are passed over.",
+            "Batches that Kordon cannot open and so passes over.",
         ),
         Family(
             "kordon_managed_lag_records",
@@ -259,24 +282,54 @@ FAMILIES: Final = {
             "Offsets that a group has not committed yet, reported by the leading worker.",
         ),
         Family("kordon_managed_findings_total", "counter", ("kind",), "What the controller found wrong with topics."),
-        Family("kordon_own_refusals_total", "counter", (), "Requests that named what is Kordon's own."),
+        Family("kordon_own_refusals_total", "counter", (), "Requests refused as they named something of Kordon's own."),
         Family(
             "kordon_layouts_unreadable_records_total",
             "counter",
             ("kind",),
             "Records of __kordon.layouts that could not be read, or were forged.",
         ),
-        Family("kordon_managed_topics_unserved", "gauge", (), "Topics not served because records cannot be read."),
-        Family("kordon_janitor_markers_total", "counter", ("topic",), "Tombstones for partitions that keys have left."),
+        Family(
+            "kordon_managed_topics_unserved",
+            "gauge",
+            (),
+            "Managed topics not served, as records of theirs in __kordon.layouts cannot be read.",
+        ),
+        Family(
+            "kordon_janitor_markers_total",
+            "counter",
+            ("topic",),
+            "Tombstones that janitors wrote to partitions that keys have left.",
+        ),
         Family("kordon_janitor_read_bytes_total", "counter", ("topic",), "Bytes that janitors have read."),
-        Family("kordon_janitor_opened_records_total", "counter", ("topic",), "Records looked at one by one."),
-        Family("kordon_janitor_values_brought_back_total", "counter", ("topic",), "Values brokers would have taken."),
-        Family("kordon_janitor_values_given_up_total", "counter", ("topic",), "Values that could not be brought back."),
-        Family("kordon_janitor_failures_total", "counter", ("topic",), "Reads and writes that failed."),
-        Family("kordon_janitor_doubtful_keys", "gauge", ("topic",), "Keys whose last value may be lost."),
+        Family(
+            "kordon_janitor_opened_records_total", "counter", ("topic",), "Records that janitors looked at one by one."
+        ),
+        Family(
+            "kordon_janitor_values_brought_back_total",
+            "counter",
+            ("topic",),
+            "Last values that janitors wrote again, as compaction would have removed them.",
+        ),
+        Family(
+            "kordon_janitor_values_given_up_total",
+            "counter",
+            ("topic",),
+            "Last values that janitors could not write again.",
+        ),
+        Family("kordon_janitor_failures_total", "counter", ("topic",), "Reads and writes of janitors that failed."),
+        Family(
+            "kordon_janitor_doubtful_keys",
+            "gauge",
+            ("topic",),
+            "Keys whose last value compaction may remove, and which the janitor looks for.",
+        ),
         Family("kordon_janitor_behind_records", "gauge", ("topic",), "Offsets that the janitor has not looked at."),
         Family(
-            "kordon_janitor_behind_seconds", "gauge", ("topic",), "How long it has not reached the end of some log."
+            "kordon_janitor_behind_seconds",
+            "gauge",
+            ("topic",),
+            "How long the janitor has not reached the end of some partition.",
         ),
         Family("kordon_gate_holds_total", "counter", ("topic",), "Times that a dialect client's partition was held."),
         Family(
@@ -284,17 +337,25 @@ FAMILIES: Final = {
         ),
         Family("kordon_gate_held_partitions", "gauge", (), "Partitions of dialect clients that are held now."),
         Family(
-            "kordon_gate_refusals_total", "counter", ("topic",), "Reads by a number of partitions that has changed."
+            "kordon_gate_refusals_total",
+            "counter",
+            ("topic",),
+            "Fetches of dialect clients refused because the number of partitions has changed.",
         ),
         Family("kordon_positions_reports_total", "counter", ("outcome",), "Reports of members of dialect groups."),
         Family("kordon_positions_records_total", "counter", ("kind",), "Records of __kordon.groups."),
         Family("kordon_positions_failures_total", "counter", ("kind",), "What went wrong with __kordon.groups."),
         Family("kordon_positions_groups", "gauge", (), "Dialect groups whose positions are known."),
         Family("kordon_positions_members", "gauge", (), "Members of dialect groups whose reports are known."),
-        Family("kordon_positions_bytes", "gauge", (), "Memory that their reports take, estimated."),
+        Family("kordon_positions_bytes", "gauge", (), "Memory of the reports of dialect groups' members, estimated."),
         Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
         Family("kordon_subscriptions_bytes", "gauge", (), "Memory of what members of KIP-848 groups subscribe to."),
-        Family("kordon_subscriptions_forgotten_total", "counter", (), "Members forgotten for lack of room."),
+        Family(
+            "kordon_subscriptions_forgotten_total",
+            "counter",
+            (),
+            "Members of KIP-848 groups whose subscription was forgotten for lack of room.",
+        ),
         Family("kordon_decisions_total", "counter", ("kind",), "Decisions by what was decided, dropped ones included."),
         Family(
             "kordon_decisions_dropped_total", "counter", (), "Decisions that were dropped; only a gap records them."
@@ -303,7 +364,12 @@ FAMILIES: Final = {
         Family("kordon_decisions_queue_bytes", "gauge", (), "Memory of decisions that are not written yet."),
         Family("kordon_decisions_seconds", "gauge", (), "How long a decision waits until it is written."),
         Family("kordon_managed_alien_members", "gauge", (), "Members of the proxies' group that are no proxies."),
-        Family("kordon_task_failures_total", "counter", ("task",), "Faults of background work that began again."),
+        Family(
+            "kordon_task_failures_total",
+            "counter",
+            ("task",),
+            "Failures of background tasks, which were then started again.",
+        ),
         Family("kordon_build_info", "gauge", ("version", "python"), "Always 1; the labels say what runs."),
     )
 }
