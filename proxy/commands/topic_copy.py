@@ -96,6 +96,7 @@ class TopicCopy:
         self.reader = TopicReader(brokers, source)
         self.partitions: dict[int, CopiedPartition] = {}
         self._brokers = brokers
+        self._target_ends = PartitionEnds(brokers)
         self._source = source
         self._target = target
         self._numbers = range(partitions)
@@ -126,6 +127,8 @@ class TopicCopy:
                 await self._step()
             except UpstreamUnavailable as error:
                 self.partitions = {}  # what is on its way may be written or not
+                self._brokers.leaders.forget(self._source)
+                self._brokers.leaders.forget(self._target)
                 self._stop_if_final(error)
                 waits = time.monotonic() - moved
                 if waits > _PATIENCE_SECONDS:
@@ -197,7 +200,7 @@ class TopicCopy:
 
     async def _resumed(self) -> dict[int, CopiedPartition]:
         """Finds out how far the copy is, by what was committed and by where the target ends."""
-        if self._is_begun and not await PartitionEnds(self._brokers).leaders(self._target):
+        if self._is_begun and not await self._target_ends.leaders(self._target):
             raise CopyStopped(f"{self._target} is gone: run this again, and the copy begins anew")
         known, ends = await self._still()
         source_id = str(await self._brokers.leaders.topic_id(self._source))
@@ -244,7 +247,7 @@ class TopicCopy:
 
     async def _ends(self) -> dict[int, int]:
         """Returns where the target ends; all that it has is replicated."""
-        ends = await PartitionEnds(self._brokers).ends_of(self._target, self._numbers)
+        ends = await self._target_ends.ends_of(self._target, self._numbers)
         if not all(end.is_settled for end in ends.values()):
             raise UpstreamUnavailable(f"not all of {self._target} is replicated yet")
         return {number: end.high_watermark for number, end in ends.items()}

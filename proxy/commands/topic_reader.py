@@ -43,6 +43,7 @@ class TopicReader:
 
     def __init__(self, brokers: Brokers, topic: str) -> None:
         self._brokers = brokers
+        self._ends = PartitionEnds(brokers)
         self._topic = topic
 
     async def starts(self, partitions: range) -> dict[int, int]:
@@ -51,7 +52,7 @@ class TopicReader:
         Raises:
             UpstreamUnavailable: A broker does not answer, or refuses.
         """
-        return await PartitionEnds(self._brokers).log_starts(self._topic, partitions)
+        return await self._ends.log_starts(self._topic, partitions)
 
     async def ends(self, partitions: range) -> dict[int, int]:
         """Returns where each partition ends now.
@@ -59,7 +60,7 @@ class TopicReader:
         Raises:
             UpstreamUnavailable: A broker does not answer, or refuses.
         """
-        found = await PartitionEnds(self._brokers).ends_of(self._topic, partitions)
+        found = await self._ends.ends_of(self._topic, partitions)
         return {partition: ends.high_watermark for partition, ends in found.items()}
 
     async def read(self, positions: Mapping[int, int], wait_ms: int) -> dict[int, Found]:

@@ -323,6 +323,25 @@ async def test_a_target_that_is_changed_on_the_way_stops_the_copy(proxy: ProxyPr
             await copy.catch_up(nothing)
 
 
+async def test_a_copy_follows_growths_and_shrinks(
+    proxy: ProxyProcess, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Virtual partitions move, and have other leader epochs then: the copy asks anew, and goes on at once."""
+    monkeypatch.setattr(topic_copy, "_PATIENCE_SECONDS", 5.0)
+    admin = create_managed(proxy.bootstrap, "moving")
+    create_ordinary(broker, "moving-2", len(VIRTUAL))
+    sender = Sender(proxy.bootstrap, "moving")
+    async with copying(proxy, "moving", "moving-2") as copy:
+        for partitions in (6, 12, 3):
+            sender.send_for(0.3)
+            await copy.catch_up(nothing)
+            resize(admin, "moving", partitions).result(180)
+        sender.send_for(0.3)
+        sender.finish()
+        await copy.catch_up(nothing)
+    assert_all_once_and_in_order(sender, numbers(read({"bootstrap.servers": broker}, "moving-2", sender.sent)))
+
+
 async def test_two_copies_at_once_double_nothing(proxy: ProxyProcess, broker: str) -> None:
     """Whatever each of them does: what the one has written, the broker does not take from the other."""
     create_managed(proxy.bootstrap, "twice")
