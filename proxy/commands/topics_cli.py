@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
     from kordon.proxy.commands.topics_apply import Step
     from kordon.proxy.commands.topics_client import TopicsClient
+    from kordon.proxy.commands.topics_dry_run import DryRun
     from kordon.proxy.commands.topics_facts import TopicFacts
     from kordon.proxy.commands.topics_file import WantedTopic
     from kordon.proxy.commands.topics_meaning import Way
-    from kordon.proxy.commands.topics_plan import DryRun
     from kordon.proxy.commands.topics_progress import ProgressLines
     from kordon.proxy.process.explain import Facts
 
@@ -247,7 +247,7 @@ def manage(
     asked = ManageAsked(topic, virtual, way, transition, janitor)
     kordon = _Target(target)
     if dry_run:
-        from kordon.proxy.commands.topics_plan import plan_managing  # noqa: PLC0415
+        from kordon.proxy.commands.topics_plan_managing import plan_managing  # noqa: PLC0415
 
         kordon.plan(topic, lambda client, facts: plan_managing(client, facts, asked), as_json=as_json)
         return
@@ -261,7 +261,7 @@ def manage(
         click.echo(shown(managed_already(asked)))
         return
     if not yes:
-        from kordon.proxy.commands.topics_plan import before_managing  # noqa: PLC0415
+        from kordon.proxy.commands.topics_plan_managing import before_managing  # noqa: PLC0415
 
         before = kordon.ask(
             f"looking at {topic}", lambda client: before_managing(client, kordon.facts(topic), asked, physical)
@@ -557,7 +557,7 @@ def unmanage(topic: str, *, yes: bool, dry_run: bool, wait: bool, as_json: bool,
 
     kordon = _Target(target)
     if dry_run:
-        from kordon.proxy.commands.topics_plan import plan_unmanaging  # noqa: PLC0415
+        from kordon.proxy.commands.topics_plan_managing import plan_unmanaging  # noqa: PLC0415
 
         kordon.plan(topic, lambda client, facts: plan_unmanaging(client, facts, topic), as_json=as_json)
         return
