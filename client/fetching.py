@@ -81,7 +81,8 @@ class OrderedFetchRequest(FetchRequest):
         return OrderedFetchAnswer([(topic.topic, list(self._rows(topic))) for topic in answer.responses])
 
     def _body(self) -> dict[str, object]:
-        member = self._driver.member
+        is_managed = any(self._layouts.get(topic) is not None for topic, _ in self._topics)
+        member = self._driver.member if is_managed else None
         body: dict[str, object] = {
             "max_wait_ms": self._max_wait_ms,
             "min_bytes": self._min_bytes,
@@ -221,7 +222,8 @@ class OrderedFetcher(Fetcher):
         return not state.has_valid_position or self._driver.admits(assignment, tp, state.position)
 
     def _ordered(self, request: FetchRequest) -> FetchRequest:
-        if all(self._client.layouts.get(topic) is None for topic, _ in request.topics):
+        """Says what it knows of layouts; of none it says nothing, but may be answered that there is one by now."""
+        if not self._client.cluster.ordered:
             return request
         return OrderedFetchRequest(request, self._client.layouts, self._driver)
 

@@ -13,13 +13,18 @@ from kordon.client import OrderedConsumer, OrderedProducer
 from kordon.proxy.commands.cli import main
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_ordinary, manage, resize
+from kordon.testing.dialect_reader import DialectReader
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_ordinary, manage, resize
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.waiting import wait_until
+from kordon.testing.waiting import until, wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(200)]
 
 PATIENCE_SECONDS: Final = 60.0
+FIRST: Final = 1_000_000
+"""The number that the SDK's producer begins with; those of other clients are lower."""
+RARELY_MS: Final = 300_000
+"""metadata.max.age.ms as clients have it by default."""
 MANAGED: Final = {"kordon.virtual.partitions": str(VIRTUAL_PARTITIONS)}
 
 
@@ -43,7 +48,7 @@ class Traffic:
         self._topic = topic
         self._producer = producer
         self._consumers = consumers
-        self._next = 0
+        self._next = FIRST
 
     async def read(self, consumer: OrderedConsumer) -> None:
         while True:
@@ -101,16 +106,17 @@ class Traffic:
 
 
 @asynccontextmanager
-async def traffic(proxies: list[ProxyProcess], topic: str) -> AsyncIterator[Traffic]:
+async def traffic(proxies: list[ProxyProcess], topic: str, metadata_max_age_ms: int = 1000) -> AsyncIterator[Traffic]:
     options: dict[str, Any] = {
         "group_id": topic,
         "auto_offset_reset": "earliest",
         "heartbeat_interval_ms": 500,
-        "metadata_max_age_ms": 1000,
+        "metadata_max_age_ms": metadata_max_age_ms,
         "session_timeout_ms": 10_000,
     }
     consumers = [OrderedConsumer(topic, bootstrap_servers=proxy.bootstrap, **options) for proxy in proxies]
-    producer = OrderedProducer(bootstrap_servers=proxies[0].bootstrap, linger_ms=5, metadata_max_age_ms=1000)
+    of_producer: dict[str, Any] = {"linger_ms": 5, "metadata_max_age_ms": metadata_max_age_ms}
+    producer = OrderedProducer(bootstrap_servers=proxies[0].bootstrap, **of_producer)
     readers = Tasks()
     try:
         await producer.start()
@@ -152,8 +158,49 @@ async def test_a_topic_is_taken_over_grown_and_shrunk_under_the_sdk(proxies: lis
         await records.until_read()
     assert records.errors == []
     records.assert_once()
-    records.assert_in_order(0, before)
+    records.assert_in_order(FIRST, before)
     records.assert_in_order(after, records.next)
+
+
+async def test_the_sdk_reads_and_writes_in_the_midst_of_a_takeover_that_delivers(
+    proxies: list[ProxyProcess], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its clients do not look for new metadata by themselves. Beside them another client writes to new partitions.
+
+    When the takeover is over, consumers are told so by an error, of which there is a line in the log where nobody deals
+    with it. They sent the same Fetch again and again until they were to refresh their metadata, for up to five minutes.
+    """
+    topic = "sdk-delivering"
+    admin = await asyncio.to_thread(create_ordinary, proxies[0].bootstrap, topic)
+    others = [Sender(proxies[1].bootstrap, topic)]
+    async with traffic(proxies, topic, RARELY_MS) as records:
+        await records.send_during(asyncio.to_thread(others[0].send_for, 0.3))
+        before = records.next
+        await records.send_during(
+            asyncio.to_thread(manage(admin, topic, "delivering", transition_ms="4000").result, 60)
+        )
+        others.append(Sender(proxies[1].bootstrap, topic, partitions=range(3, VIRTUAL_PARTITIONS)))
+        await records.send_during(asyncio.to_thread(others[1].send_for, 1.0))
+        if proxies[0].topic(topic)["epochs"][-1]["placement"] == "shared":
+            before = records.next
+        await records.send_during(asyncio.to_thread(wait_until_taken_over, proxies[0], topic))
+        after = records.next
+        await records.send_during(asyncio.sleep(0.5))
+        await records.until_read()
+        await records.send_during(asyncio.to_thread(resize(admin, topic, 5).result, 60))
+        written = [(b"key-%d" % (number % 20), number) for number in records.sent]
+        for each in others:
+            await asyncio.to_thread(each.finish)
+            written += each.acknowledged
+        await until("all is read", lambda: len(records.got) >= len(written))
+    assert records.errors == []
+    assert sorted(records.got) == sorted(written)
+    records.assert_in_order(FIRST, before)
+    records.assert_in_order(after, records.next)
+    assert not [each for each in caplog.messages if "Unexpected error" in each]
+    with DialectReader(proxies[1].bootstrap, topic) as reader:
+        reader.read_until(len(written))
+        assert sorted(reader.numbered) == sorted(written)
 
 
 @pytest.mark.deep
@@ -198,5 +245,5 @@ async def test_a_topic_is_deleted_and_made_again_under_the_sdk(careful_pair: lis
         await records.until_read(again)
     assert records.errors == []
     records.assert_once()
-    records.assert_in_order(0, again)
+    records.assert_in_order(FIRST, again)
     records.assert_in_order(again, records.next)
