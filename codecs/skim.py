@@ -1,12 +1,12 @@
 """The skim: finds where a field of a message ends, in bytes that come in chunks, without keeping or copying them.
 
-Kordon needs what stands *behind* the data of a Fetch response (the addresses of new leaders, KIP-951). A skim walks
-over the data as it streams by: from the message's table a short program is made, once per version, in which runs of
-fields of fixed size are one skip; only lengths, counts and tags are read.
+Kordon needs what comes *after* the data of a Fetch response (the addresses of new leaders, KIP-951). A skim walks over
+the data as it streams by. It follows a short program, made from the message's table once per version. The program has
+one skip for a run of fields of fixed size, and reads only lengths, counts and tags.
 
 A program is a row of steps. Each first skips `before` bytes of fixed size, then reads a number as its `read` says:
 
-    bytes behind a length            skip number * 1
+    bytes after a length             skip number * 1
     array of elements of fixed size  skip number * their size
     array of others, tagged fields   take the steps up to `target` number times
     nullable struct                  the same, 0 or 1 times
@@ -31,7 +31,7 @@ _LONGEST_UVARINT: Final = 5
 
 
 class _Read(IntEnum):
-    """What a step does behind the bytes it skips."""
+    """What a step does after the bytes that it skips."""
 
     UVARINT = 0
     INT32 = 1
@@ -39,9 +39,9 @@ class _Read(IntEnum):
     MARKER = 3
     """One byte: negative is null, which counts as 0 elements, all others as 1."""
     REPEAT = 4
-    """Reads nothing: back to `target`, or on when the elements are all behind."""
+    """Reads nothing. It goes back to `target`, or on if there are no more elements."""
     END = 5
-    """Reads nothing: the field is passed."""
+    """Reads nothing. The field has been passed."""
 
 
 class Step(NamedTuple):
@@ -51,13 +51,13 @@ class Step(NamedTuple):
     before: int
     """Bytes of fixed size that are skipped first."""
     bias: int = 0
-    """What is taken from the number that is read: 1 in compact encodings."""
+    """What is subtracted from the number that is read: 1 in compact encodings."""
     least: int = 0
-    """The smallest number allowed then: -1 where null is."""
+    """The smallest number allowed after that: -1 if null is allowed."""
     unit: int = 0
-    """Bytes that each of the number stands for; -1: elements that have to be walked."""
+    """The bytes that each of the counted things takes; -1: elements that have to be walked."""
     target: int = 0
-    """Where the elements are behind; of REPEAT: where an element begins."""
+    """The step after the elements; of REPEAT the first step of an element."""
     what: str = ""
     """The field, for errors."""
 
@@ -66,7 +66,7 @@ class Skim:
     """A walk over the body of one message.
 
     Args:
-        after: The top-level field behind which the walk ends.
+        after: The top-level field after which the walk ends.
 
     Raises:
         WireError: The message has no such version.
@@ -102,8 +102,8 @@ class Skim:
         """Walks on.
 
         Args:
-            start: Where its next byte stands.
-            end: Where the bytes at hand end.
+            start: The position of the next byte.
+            end: The position after the last byte at hand.
 
         Returns:
             Where the field ends, if `done` is true now, else `end`.
@@ -150,7 +150,7 @@ class Skim:
                 index = target
 
     def skips(self, nbytes: int) -> bool:
-        """Whether the next `nbytes` of the message hold nothing to read; they count as walked over then."""
+        """Whether the next `nbytes` of the message hold nothing to read. If so, they count as walked over."""
         if nbytes > self._ahead:
             return False
         self._ahead -= nbytes
@@ -158,10 +158,10 @@ class Skim:
         return True
 
     def _number(self, read: int, chunk: Buffer, at: int, end: int) -> tuple[int, int | None]:
-        """Reads the number of the step, whatever of it came in earlier chunks.
+        """Reads the number of the step, of which a part may have come in earlier chunks.
 
         Returns:
-            The position behind it and the number; None if it is not all there, or if the end is reached.
+            The position after it and the number; None if it is incomplete, or if the end is reached.
         """
         if read == _Read.END:
             self.done = at <= end
@@ -250,13 +250,13 @@ class _Builder:
         self._skip = 0
 
     def fields(self, rows: Iterable[Field], path: str) -> None:
-        """Appends what walks over the fields that are written one after the other."""
+        """Appends the steps that walk over fields which follow each other."""
         for row in plain_fields(tuple(rows), self._version):
             nullable = self._version in row.nullable
             self.type(row.type, f"{path}{row.name}", flexible=self._flexible, nullable=nullable)
 
     def type(self, type_: Type, what: str, *, flexible: bool, nullable: bool) -> None:
-        """Appends what walks over one value."""
+        """Appends the steps that walk over one value."""
         size = fixed_size(type_, self._version, flexible=flexible, nullable=nullable)
         if size is not None:
             self._skip += size

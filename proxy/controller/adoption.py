@@ -1,4 +1,4 @@
-"""Waits until every proxy holds a fence: by then each one knows what was written before it."""
+"""Waits until every proxy holds a fence. Each one then knows every layout that was written before the fence."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from kordon.proxy.own_topics.layouts_writer import Records
 log = structlog.get_logger(__name__)
 
 ADOPTION_SECONDS: Final = 12.0
-"""How long whoever wishes waits until all proxies know the layout; a dead one is out of their group by then."""
+"""The longest time that a wish waits until all proxies know the layout. A dead proxy has left their group by then."""
 
 
 class Adoption:
-    """Raises fences that are part of no change, and hears who holds them."""
+    """Raises fences that belong to no change, and notes which proxies hold them."""
 
     def __init__(self, ledger: Ledger, members: Callable[[], frozenset[str]]) -> None:
         self._ledger = ledger
@@ -30,27 +30,27 @@ class Adoption:
         self._adopters: dict[str, set[str]] = {}
 
     def on_members(self) -> None:
-        """The group has another generation."""
+        """Takes in that the group has another generation."""
         self._heard.set()
 
     def on_ack(self, fence: str, incarnation: str) -> None:
-        """A proxy holds what a fence names."""
+        """Takes in that a proxy holds a fence."""
         if fence in self._adopters:
             self._adopters[fence].add(incarnation)
             self._heard.set()
 
     def raised(self, fence: str) -> bool:
-        """Whether a fence was raised here and is not ended yet."""
+        """Whether a fence was raised here and has not ended yet."""
         return fence in self._adopters
 
     async def wait_until_adopted(self, record: TopicRecord) -> Records:
-        """Returns when all proxies know a layout: none takes the topic for an ordinary one, or tells a former count.
+        """Returns when all proxies know a layout, so that none treats the topic as ordinary or tells an earlier count.
 
-        They acknowledge a fence that holds nothing and stands behind the layout. One that does not is either gone, or
-        may not serve without reading the layouts anew.
+        They acknowledge a fence that holds nothing and was written after the layout. A proxy that does not acknowledge
+        it is gone, or has to read the layouts again before it serves.
 
         Returns:
-            What is to be written then, to end that fence.
+            The records that end that fence, for the caller to write.
 
         Raises:
             Fenced: Another controller has taken over.
@@ -65,9 +65,9 @@ class Adoption:
     async def raise_fence(
         self, record: TopicRecord, sealed: Collection[int], seconds: float
     ) -> tuple[FenceRecord, bool]:
-        """Writes a fence, and waits until all members hold it or the time is over; `lowering` ends it.
+        """Writes a fence, and waits until all members hold it or the time is over. The records of `lowering` end it.
 
-        Nobody who holds the fence writes to the physical partitions that it seals.
+        A member that holds the fence does not write to the physical partitions that it seals.
 
         Returns:
             The fence, and whether all members have acknowledged it.
@@ -88,6 +88,6 @@ class Adoption:
         return fence, self._members() <= adopters
 
     def lowering(self, fence: FenceRecord) -> Records:
-        """Returns what ends a fence when it is written, with all that was written for it."""
+        """Returns the records that end a fence and delete its acknowledgements."""
         acks = ((f"ack/{fence.id}/{each}", None) for each in sorted(self._adopters.pop(fence.id)))
         return (f"fence/{fence.topic}", None), *acks

@@ -1,4 +1,4 @@
-"""Does what `ordering.controller` asks for in the course of a change: each step, and what it waits for."""
+"""Performs the steps that `ordering.controller` asks for during a change, and reports to it what came of each."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from kordon.proxy.topics.managed_topics import face_of
 log = structlog.get_logger(__name__)
 
 CUT_SECONDS: Final = 1.5
-"""How long ends may take to stand still; below the time that a fence lasts."""
+"""The longest time that Kordon waits for log ends to stop moving; it is less than the time that a fence lasts."""
 _MEMBERS_RETRY_SECONDS: Final = 0.2
 _FOR_GOOD: Final = frozenset(
     {
@@ -56,15 +56,15 @@ _FOR_GOOD: Final = frozenset(
         Code.POLICY_VIOLATION,
     }
 )
-"""Refusals that an admin client would get as well, and would not meet by asking again."""
+"""Refusals that an admin client would get too, and that another attempt would not change."""
 
 
 class ChangeSteps:
-    """Does the steps of changes.
+    """Performs the steps of changes.
 
     Args:
-        janitors: Look at all that stands before a cut, in compacted topics.
-        open_wishes: Have an outcome when a change has ended.
+        janitors: Look through compacted topics up to their cuts.
+        open_wishes: Wishes that get their outcome when a change has ended.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class ChangeSteps:
         self._who_wrote = WhoWrote(context.admin.ends, context.ledger, context.adoption)
 
     def do(self, commands: list[Command]) -> None:
-        """Begins to do what is asked for; whatever fails ends the role, and the next controller begins again."""
+        """Begins to perform commands. Any failure ends the role, and the next controller begins again."""
         for command in commands:
             if isinstance(command, ReadCuts):
                 self._notes.enough(command.fence)
@@ -145,7 +145,7 @@ class ChangeSteps:
             await self._open_wishes.conclude(topic, OutcomeRecord(0, ""), lowering)
 
     async def _abandon(self, topic: str, problem: str, code: int) -> None:
-        """Gives up a change that has changed nothing yet, and tells whoever wished it."""
+        """Gives up a change that has changed nothing yet, and concludes its wish."""
         log.warning("change_abandoned", topic=topic, problem=problem)
         if topic in self._open_wishes.under_way:
             if topic not in self._ledger.topics:  # a takeover: its face has no use
@@ -153,7 +153,7 @@ class ChangeSteps:
             await self._open_wishes.conclude(topic, OutcomeRecord(code, problem))
 
     async def _confirm_members(self) -> None:
-        """Returns when the generation that is known is proven to be the present one."""
+        """Returns when the known generation is proven to be the current one."""
         while True:
             if await self._confirm():
                 return
@@ -194,9 +194,9 @@ class ChangeSteps:
             raise UpstreamUnavailable(f"{topic} was deleted and made again")
 
     async def _cuts(self, command: ReadCuts) -> dict[int, Producers] | None:
-        """Reads ends and producers until they stand still (STILL-CUT); None if they do not in time.
+        """Reads ends and producers until they stop changing (STILL-CUT); None if they do not stop in time.
 
-        On compacted topics they move on until the janitor has looked at all that stands before them.
+        The cuts of compacted topics move on until the janitor has looked at everything before them.
         """
         topic, fence, partitions, ahead = command.topic, command.fence, command.partitions, command.ahead
         try:

@@ -1,7 +1,7 @@
-"""What the controller does, as decisions: each one is noted when it is durable.
+"""Turns what the controller does into decisions, each when it is durable.
 
-All that it writes goes through its ledger, so the ledger tells: fences, layouts, and the ends of fences. What a cut
-rests on, namely whose acknowledgement was read where, comes from the role itself.
+The controller writes fences, layouts and the ends of fences through its ledger, so the ledger calls these notes. The
+role itself tells what a cut rests on: which proxy's acknowledgement was read at which offset.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from kordon.proxy.own_topics.layouts_writer import Offsets, Records
 
 QUESTION: Final = "question"
-"""Of a fence that changes no layout: it asks who knows it, or has all stop writing while a topic is let go."""
+"""The purpose of a fence that changes no layout. It asks which proxies know it, or stops all writing to a topic that is
+let go."""
 CHANGE: Final = "change"
 UNKNOWN: Final = "unknown"
-"""In place of an outcome."""
+"""The outcome of a transaction whose end is not known."""
 
 
 class ControllerNotes:
@@ -35,11 +36,11 @@ class ControllerNotes:
         self._journal = journal
         self._members = members
         self._fences: dict[str, tuple[FenceRecord, int, str]] = {}
-        """By topic, the fence that stands, at which offset, and what it is for."""
+        """By topic: the fence that stands, its offset, and its purpose."""
         self._acknowledged: dict[str, dict[str, int | None]] = {}
-        """By fence, by incarnation: at which offset."""
+        """By fence and incarnation: the offset of the acknowledgement."""
         self._enough: dict[str, tuple[frozenset[str], dict[str, int | None]]] = {}
-        """By fence whose cuts are being read: who had to acknowledge it, and who had by then, at which offset."""
+        """By fence whose cuts are being read: which proxies had to acknowledge it, and at which offsets they had."""
 
     def found(self, fence: FenceRecord) -> None:
         """Takes note of a fence that a former controller has left."""
@@ -53,7 +54,7 @@ class ControllerNotes:
         self._acknowledged.setdefault(fence, {})[incarnation] = offset  # perhaps before it is known here to be durable
 
     def written(self, records: Records, offsets: Offsets, before: Mapping[str, TopicRecord]) -> None:
-        """Notes what one transaction has made durable, where it stands by key, and what held before by topic."""
+        """Notes what one transaction has made durable. The offsets are by key, and the former layouts by topic."""
         for key, value in records:
             topic = key.partition("/")[2]
             match value:
@@ -69,8 +70,8 @@ class ControllerNotes:
     def doubted(self, records: Records) -> None:
         """Notes the records of a transaction of which nobody has said how it ended.
 
-        Whoever leads next reads the layouts to their end, and workers adopt what stands there: that is on record by
-        them. So these are told without the fence and the layout by which they would count: both stand in the evidence.
+        The next controller reads the layouts to their end, and workers adopt what they find. Their decisions record
+        that. So these records name no fence and no layout in force; both are in the evidence.
         """
         for key, value in records:
             topic = key.partition("/")[2]
@@ -90,11 +91,11 @@ class ControllerNotes:
         self._journal.note(Decision(kind=kind, topic=topic, layout_epoch=epoch, reason=UNKNOWN, evidence=evidence))
 
     def enough(self, fence_id: str) -> None:
-        """Takes note of who has acknowledged a fence when that was found to be enough; who joins later reads it."""
+        """Notes which proxies have acknowledged a fence when these are enough; later ones read the fence."""
         self._enough[fence_id] = (self._members(), dict(self._acknowledged.get(fence_id, {})))
 
     def cut(self, fence_id: str, cuts: Mapping[int, Producers]) -> None:
-        """Notes where the partitions of a fence end; nothing if that has ended meanwhile."""
+        """Notes where the partitions of a fence end. It notes nothing if the fence has ended meanwhile."""
         found = next((each for each in self._fences.values() if each[0].id == fence_id), None)
         members, acknowledged = self._enough.pop(fence_id, (frozenset[str](), {}))
         if found is None:
@@ -141,7 +142,7 @@ class ControllerNotes:
 
 
 def _lays(records: Records, topic: str) -> bool:
-    """Whether a transaction brings a layout of a topic, so that a fence which ends in it has led to something."""
+    """Whether a transaction brings a layout of a topic. If so, a fence that ends in it has led to that layout."""
     return any(isinstance(value, TopicRecord) and value.layout.topic == topic for _, value in records)
 
 
@@ -157,5 +158,5 @@ def _decision(kind: Kind, fence: FenceRecord, offset: int, evidence: Mapping[str
 
 
 def evidence_of(layout: Layout) -> Mapping[str, object]:
-    """Returns the evidence of a decision for a layout: all of it, as it stands in the layouts topic."""
+    """Returns the evidence of a decision about a layout: the whole layout, as the layouts topic has it."""
     return {"layout": LAYOUT_JSON.dump_python(layout, mode="json")}

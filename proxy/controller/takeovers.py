@@ -1,4 +1,4 @@
-"""What the controller asks of the cluster while it takes over topics with data (TAKEOVER-WAITS)."""
+"""The questions that the controller asks the cluster while it takes over topics with data (TAKEOVER-WAITS)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kordon.proxy.ordering.takeover import Takeover, is_near, left_to_read, look
 from kordon.proxy.topics.managed_topics import face_of
 
 PROOF_SECONDS: Final = 10.0
-"""How long the ends of a topic must stand still that is said to be quiesced."""
+"""How long the log ends of a topic must not move if the topic is said to be quiesced."""
 _MOST_NAMED: Final = 100
-"""Groups of a topic whose distance is written down."""
+"""The most groups of a topic whose distances are written down."""
 
 
 class NotQuiesced(Exception):  # noqa: N818 - what is told to whoever asked
@@ -29,7 +29,7 @@ class Takeovers:
     """Looks at topics and groups.
 
     Args:
-        nothing_between: Whether no record of a virtual partition of a topic stands between two offsets.
+        nothing_between: Returns whether a virtual partition of a topic has no record between two offsets.
     """
 
     def __init__(self, admin: TopicsAdmin, nothing_between: Callable[[str, int, int, int], Awaitable[bool]]) -> None:
@@ -37,10 +37,10 @@ class Takeovers:
         self._nothing_between = nothing_between
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
-        """Sees that no transaction is open in a topic: its producer could not go on with it (NO-TRANSACTIONS).
+        """Makes sure that no transaction is open in a topic, as its producer could not continue it (NO-TRANSACTIONS).
 
         Raises:
-            TopicsRefused: One is, or Kordon may not know.
+            TopicsRefused: A transaction is open, or Kordon lacks the right to ask.
             UpstreamUnavailable: A leader does not answer.
         """
         for q, snapshot in (await self._ends.snapshots(topic, partitions)).items():
@@ -54,7 +54,7 @@ class Takeovers:
         """Looks at the groups of a topic that is being taken over.
 
         Returns:
-            What is left to do, None: nothing; and how far groups are from the cuts.
+            What is left to do (None: nothing), and how far groups are from the cuts.
 
         Raises:
             UpstreamUnavailable: A broker does not answer.
@@ -77,7 +77,7 @@ class Takeovers:
         """Returns the groups that are far behind the ends of a topic's logs (TAKEOVER-SHARES).
 
         Raises:
-            TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
+            TopicsRefused: A broker does not lead a partition any more, or Kordon lacks the right to ask.
             UpstreamUnavailable: A broker does not answer.
         """
         takeover, layout = record.takeover, record.layout
@@ -96,7 +96,7 @@ class Takeovers:
         return await self._groups.committed(groups, names, range(layout.n))
 
     async def _left(self, record: TopicRecord, committed: Mapping[int, int], starts: Mapping[int, int]) -> int:
-        """Asks for what stands between a commit and the cut, too: it may all be of other virtual partitions."""
+        """Also asks for the records between a commit and the cut, which may all belong to other virtual partitions."""
         takeover = record.takeover
         assert takeover is not None, "it is being taken over"
         reached = dict(committed)
@@ -108,15 +108,15 @@ class Takeovers:
 
 
 async def prove_quiesced(logs: PartitionEnds, topic: str, ends: Mapping[int, int]) -> None:
-    """Waits, and sees that nothing was written meanwhile.
+    """Waits, and makes sure that nothing is written meanwhile.
 
     Args:
         logs: Asks the brokers.
         ends: By partition, where the topic's logs end now.
 
     Raises:
-        NotQuiesced: Something was.
-        TopicsRefused: A broker does not lead a partition any more, or whoever asks may not know.
+        NotQuiesced: Something was written.
+        TopicsRefused: A broker does not lead a partition any more, or the caller lacks the right to ask.
         UpstreamUnavailable: A leader does not answer.
     """
     await asyncio.sleep(PROOF_SECONDS)

@@ -1,4 +1,4 @@
-"""How Produce requests begin: whether one has an answer, and whether it names what somebody asks for."""
+"""Reads how Produce requests begin: whether one has an answer, and whether it names what the interception asks for."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import PendingRequest, Waiting
 
 _CLIENT_ID_AT: Final = REQUEST_LOOK_BYTES - 2
-"""Where the length of the client id stands in a frame, behind the correlation id."""
+"""Where a frame has the length of the client id: after the correlation id."""
 _LONGEST_KEPT_HEAD: Final = 1024
-"""Most bytes of a Produce request that are kept of what stands before its records; a name takes up to 249."""
+"""The most bytes that are kept of what a Produce request has before its records; a name takes up to 249."""
 
 
 class _ProduceHead:
-    """How a Produce request to one topic begins that has to be answered and names nothing that is asked for.
+    """The beginning of a Produce request to one topic that has to be answered and names nothing that is asked for.
 
     Args:
         names_end: Where the name or id of its topic ends.
@@ -32,16 +32,16 @@ class _ProduceHead:
         self.route = route
         self.wanted = wanted
         self.head = chunk[at + _CLIENT_ID_AT : names_end].tobytes()
-        """From the length of the client id on: what stands before it differs from request to request."""
+        """The bytes from the length of the client id on. The bytes before it differ from request to request."""
         self.end = names_end - at
         self.least_bytes = self.end - SIZE_BYTES
         """The size of a request that is no longer than its head."""
 
 
 class ProduceHeads:
-    """Looks at the heads of a connection's Produce requests that nobody wants to decide on.
+    """Looks at the heads of a connection's Produce requests on which no handler decides.
 
-    Most begin like the one before, up to the name of their topic, and go its way without another look.
+    Most requests begin like the one before them, up to the name of their topic. They pass without another look.
 
     Args:
         waiting: Gets the requests that have an answer.
@@ -57,7 +57,7 @@ class ProduceHeads:
         """Queues a Produce request for its response, unless acks=0 says that none will come.
 
         Returns:
-            Whether its head is all there; None: the request has to be held.
+            Whether its whole head is there; None: the request has to be held.
 
         Raises:
             ClientProtocolError: It is refused.

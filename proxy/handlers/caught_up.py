@@ -1,9 +1,9 @@
-"""Where groups stand that have nothing left to read: at the end, whatever offset they have committed (OWN-END).
+"""Shows groups that have nothing left to read at the end of their partitions, whatever they have committed (OWN-END).
 
-Behind the last record of a virtual partition its home's log goes on with what is its co-residents'. Fillers move
-consumers over that, so those that commit their position stand at the end. Others commit the offset behind the record
-that they processed last (kafkajs, franz-go, most that commit by hand). They would show a lag that never ends, as they
-do on Kafka behind the markers of transactions (KAFKA-6607). So OffsetFetch tells the end where nothing lies in between.
+After the last record of a virtual partition, its home's log continues with records of its co-residents. Fillers move
+consumers over those, so consumers that commit their position commit the end. Others (kafkajs, franz-go, most that
+commit by hand) commit the offset after the last record that they processed. They would show a lag that never ends, as
+they do on Kafka after the markers of transactions (KAFKA-6607). So OffsetFetch tells the end if no record lies between.
 
 ListOffsets could tell the end of the last record instead, but not every proxy knows it; an end that is lower than it
 was before is lost data to Spark, and one that is lower than a commit is a negative lag.
@@ -26,17 +26,17 @@ from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import NO_ID
 
 _SECONDS: Final = 1.0
-"""Most time for one OffsetFetch; what is not known by then is told as it was committed."""
+"""The longest time for one OffsetFetch. An end that is not known by then leaves the offset as it was committed."""
 _NEAR: Final = 10_000
-"""Offsets that are looked through for it, where no reader of this worker has done so already."""
+"""The most offsets that are looked through for it if no reader of this worker has looked through them already."""
 _NO_EPOCH: Final = -1
 
 
 class CaughtUp:
-    """Looks at the commits that clients are about to be told.
+    """Raises the commits that clients are about to be told.
 
     Args:
-        reads: Of this worker: what it has read need not be read again.
+        reads: The worker's reads, so that nothing is read twice.
     """
 
     def __init__(self, topics: ManagedTopics, reads: WorkerReads) -> None:
@@ -44,7 +44,7 @@ class CaughtUp:
         self._reads = reads
 
     async def complete(self, answer: OffsetFetchResponse) -> None:
-        """Raises the commits of groups that have read all, in place, in an answer as the client gets it."""
+        """Raises the commits of groups that have read everything, in an answer that is ready for the client."""
         rows = [row for group in told_groups(answer) for row in group.topics or ()]
         known = [(self._topic(row), row.partitions) for row in rows]
         try:
@@ -77,7 +77,7 @@ class CaughtUp:
             row.committed_offset, row.committed_leader_epoch = end, _NO_EPOCH
 
     async def end_if_read(self, topic: ManagedTopic, v: int, offset: int, ends: Mapping[int, int]) -> int | None:
-        """Returns the end of a virtual partition; None: there is something left to read, or nobody knows.
+        """Returns the end of a virtual partition. None: a record is left to read, or that is not known.
 
         Args:
             v: The virtual partition; it is delivered.
@@ -105,7 +105,7 @@ class CaughtUp:
         return None
 
     def _shown(self, topic: ManagedTopic, partition: int, ends: Mapping[int, int]) -> int | None:
-        """Returns the offset of a home up to which readers are shown what is there (LIVE-LEASE, FROZEN-READS)."""
+        """Returns the offset of a home up to which readers see its records (LIVE-LEASE, FROZEN-READS)."""
         end, limit = ends.get(partition), self._reads.limits.of(topic, partition)
         return end if end is None or limit is None else min(end, limit)
 

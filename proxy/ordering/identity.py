@@ -1,4 +1,4 @@
-"""The producer id under which a batch stands in the log, and what it tells (ORIGIN-TAG).
+"""The producer id that a batch has in the log, and what it tells (ORIGIN-TAG).
 
 63      48 47  40 39                                    0
 ├ v + 1 ──┼ move ┼ the producer id that the client knows ┤
@@ -13,18 +13,18 @@ from typing import Final, NamedTuple
 from kordon.proxy.ordering.streams import Stream, is_physical
 
 CLIENT_BITS: Final = 40
-"""Of a tagged producer id are the client's own; whose it is stands above them."""
+"""The bits of a tagged producer id that are the client's own. The bits above them name the owner."""
 _MOVE_BITS: Final = 8
 _V_SHIFT: Final = CLIENT_BITS + _MOVE_BITS
 _SMALLEST_TAGGED: Final = 1 << _V_SHIFT
 LARGEST_CLIENT_ID: Final = (1 << CLIENT_BITS) - 1
-"""Producer ids above it cannot write to managed topics; a cluster gets there after 10^12 producers."""
+"""Producers with larger ids cannot write to managed topics. A cluster gets there after 10^12 producers."""
 MOVES: Final = 1 << _MOVE_BITS
 """Moves are counted modulo this."""
 NO_V: Final = (1 << 15) - 2
-"""Stands for the virtual partition of a batch that was written to a physical one as such."""
+"""Takes the place of the virtual partition in a batch that a dialect client wrote to a physical partition."""
 JANITOR: Final = NO_V - 1
-"""Stands for the virtual partition of a janitor's marker, which readers never see. V is at most this number."""
+"""Takes the place of the virtual partition in a janitor's marker, which readers never see. V is at most this number."""
 
 
 class Owner(NamedTuple):
@@ -58,12 +58,12 @@ class Identity(NamedTuple):
 
 
 def owner_of(stream: Stream, move: int) -> Owner:
-    """Returns what identities say of a stream during a stay with this `Stay.move`."""
+    """Returns the owner that batches of a stream name during a stay with this `Stay.move`."""
     return Owner(NO_V if is_physical(stream) else stream, move % MOVES)
 
 
 def tag(stream: Stream, move: int, client_id: int) -> int:
-    """Returns the producer id under which a batch stands in the log."""
+    """Returns the producer id that a batch has in the log."""
     v = NO_V if is_physical(stream) else stream
     return (v + 1) << _V_SHIFT | (move % MOVES) << CLIENT_BITS | client_id
 

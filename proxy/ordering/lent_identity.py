@@ -1,8 +1,8 @@
 """The identity under which writes without a producer id are sent (LENT-IDENTITY).
 
-The identity is the stream's own, and its clients know nothing of it. A failure among its writes costs an epoch, and
-what was sent behind the failure is sent again. Where the broker has rejected a batch before it would have appended it,
-that costs the batch's own client only: the batch's sequences are free, and what was sent behind it takes them.
+The identity belongs to the stream, and clients know nothing of it. If one of its writes fails, the identity takes its
+next epoch, and the writes that were sent after the failed one are sent again. If the broker rejects a batch before it
+appends it, only the batch's own client is affected: its sequences are free, and the writes after it take them.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Final, Generic, Protocol, TypeVar
 from kordon.proxy.ordering.write_result import Result
 
 SEQUENCES: Final = 1 << 31
-"""Sequences of an identity; behind the last one comes 0 again."""
+"""The number of sequences of an identity; 0 follows the last one."""
 _LAST_EPOCH: Final = (1 << 15) - 1
 _MOST_ATTEMPTS: Final = 5
-"""A write is sent no more often than that."""
+"""The most times that one write is sent."""
 
 
 class _Attempted(Protocol):
@@ -39,19 +39,19 @@ class LentIdentity(Generic[_Write]):
     is_broken: bool = False
     """Whether the next write begins another epoch."""
     free: int | None = None
-    """The sequence of a rejected batch. The next write takes it: nothing that was sent behind that batch can have been
+    """The sequence of a rejected batch, which the next write takes. No batch that was sent after it can have been
     appended."""
     again: list[_Write] = field(default_factory=list[_Write])
-    """What was sent behind a failure, in its order."""
+    """The writes that were sent after a failed one, in their order."""
 
     @property
     def rests(self) -> bool:
-        """Whether nothing is sent before all that is under way is answered."""
+        """Whether nothing is sent until all writes under way are answered."""
         return self.is_broken or self.free is not None
 
     @property
     def can_be_renewed(self) -> bool:
-        """Whether it rests, and all that was under way is answered."""
+        """Whether it rests, and all writes that were under way are answered."""
         return not self.in_flight and (self.is_broken or self.free is not None)
 
     def sent(self, records: int) -> None:
@@ -83,7 +83,7 @@ class LentIdentity(Generic[_Write]):
         return is_sent_again
 
     def renewed(self) -> LentIdentity[_Write] | None:
-        """Returns the identity of the writes behind a failure: in another epoch, or with the free sequence next.
+        """Returns the identity of the writes after a failed one: with the next epoch, or with the free sequence.
 
         Returns:
             None: the epochs of the producer id are used up.

@@ -1,4 +1,4 @@
-"""Whose batches are whose in the log of a physical partition, and where a virtual offset is read."""
+"""Says to whom each batch in the log of a physical partition belongs, and where a virtual offset is read."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from kordon.proxy.ordering.streams import Stream, physical_stream
 
 
 class Hidden(Enum):
-    """Why nobody gets a batch as it is."""
+    """The reasons for which no reader gets a batch as it is."""
 
     CONTROL = "control"
     """It holds nothing to deliver."""
     STRAY = "stray"
-    """It landed behind its cut: it was never acknowledged (STRAY-HIDDEN)."""
+    """It landed after its cut and was never acknowledged (STRAY-HIDDEN)."""
     BYPASS = "bypass"
-    """Its writer went round Kordon: its records are given out one by one (BYPASS-SHARED)."""
+    """Somebody wrote it without Kordon. Its records are given out one by one (BYPASS-SHARED)."""
     DIALECT = "dialect"
-    """A client of the dialect wrote it to the physical partition as such: given out likewise (ORIGIN-TAG)."""
+    """A client of the dialect wrote it to the physical partition. Its records are given out one by one (ORIGIN-TAG)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,24 +34,25 @@ class Resident:
     v: int
     stay: Stay
     is_bypass: bool = False
-    """Whether the batch went round Kordon: it is given out as it is, and counted."""
+    """Whether somebody wrote the batch without Kordon. It is given out as it is, and counted."""
 
 
 @dataclass(slots=True)
 class Tenancy:  # noqa: PLW1641 - it is filled by and by
-    """Who lives and has lived on one physical partition."""
+    """The virtual partitions that live or have lived on one physical partition."""
 
     partition: int
     own: tuple[Stay, ...] = ()
-    """Of the physical partition as such."""
+    """The stays of the physical partition itself."""
     lines: list[tuple[range, list[Stay]]] = field(default_factory=list[tuple[range, list[Stay]]])
-    """By virtual partitions that have always lived together, in their order: their stays here."""
+    """The stays here, by the virtual partitions that have always lived together, in their order."""
     untagged: list[Resident] = field(default_factory=list[Resident])
-    """Those from before the topic was taken over (PAST-STAYS)."""
+    """The stays from before the topic was taken over (PAST-STAYS)."""
     inheriting: frozenset[int] = frozenset()
-    """Layout epochs in which clients of the dialect see the virtual partition of its number here (TAKEOVER-WAITS)."""
+    """The layout epochs in which dialect clients see here the virtual partition with the partition's number
+    (TAKEOVER-WAITS)."""
     shared: tuple[Stay, ...] = ()
-    """Segments, as stays of the partition as such, in which all is delivered as the virtual partition of its number
+    """The segments, as stays of the partition itself, that are delivered as the virtual partition with its number
     (TAKEOVER-SHARES)."""
     _of_segments: dict[Stay, Resident | Hidden] = field(default_factory=dict[Stay, "Resident | Hidden"], compare=False)
     _tagged: dict[int, list[tuple[Stay, Resident | None]]] = field(
@@ -78,7 +79,7 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
         return mine == others
 
     def owner(self, producer_id: int, base_offset: int, *, is_control: bool) -> Resident | Hidden:
-        """Says whose a batch is.
+        """Returns the owner of a batch, or why it has none.
 
         Args:
             producer_id: As the log has it.
@@ -102,12 +103,12 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
         return Hidden.STRAY
 
     def knows(self, producer_id: int, base_offset: int) -> bool:
-        """Whether whoever wrote a batch has ever lived here, be the batch a stray or not.
+        """Whether the virtual partition that a batch names has ever lived here, even if the batch is a stray.
 
         Args:
             producer_id: As the log has it; one that says nothing, or that a janitor wrote, is known.
-            base_offset: The batch's. What stands before the topic was taken over is known, whoever wrote it: the topic
-                may have been managed before.
+            base_offset: The batch's offset. Every batch from before the takeover counts as known, because the topic may
+                have been managed before.
         """
         identity = untag(producer_id)
         if identity is None or identity.v == JANITOR or any(past.stay.holds(base_offset) for past in self.untagged):
@@ -115,7 +116,7 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
         return bool(self._look_up(identity, producer_id >> CLIENT_BITS))
 
     def _of_segment(self, segment: Stay) -> Resident | Hidden:
-        """Says whose all is that clients of the dialect wrote in a segment: of one resident, or of several."""
+        """Returns the owners of what dialect clients wrote in a segment: one resident, or several."""
         owner = self._of_segments.get(segment)
         if owner is None:
             here = self.at(segment.start)
@@ -126,11 +127,11 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
 
     @staticmethod
     def _clipped(stay: Stay, segment: Stay) -> Stay:
-        """Returns as much of a stay as lies in a segment: whoever remembers its owner must not go by it behind that."""
+        """Returns the part of a stay that lies in a segment, because a remembered owner counts only there."""
         return replace(stay, start=segment.start, end=segment.end, lost_from=segment.lost_from)
 
     def at(self, offset: int) -> dict[int, Stay]:
-        """Returns who lives here at an offset, and is delivered what stands there."""
+        """Returns the virtual partitions that live here at an offset and get the records there."""
         here = {v: stay for vs, stays in self.lines for stay in stays if stay.holds(offset) for v in vs}
         if any(stay.holds(offset) for stay in self.shared):
             return {v: stay for v, stay in here.items() if v == self.partition}
@@ -154,7 +155,7 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
 
 
 def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
-    """Returns by physical partition who lives and has lived there."""
+    """Returns for each physical partition which virtual partitions live or have lived there."""
     found: dict[int, Tenancy] = {}
     for vs, chain in layout.residence.runs:
         here: dict[int, list[Stay]] = {}
@@ -180,10 +181,10 @@ def _shared(layout: Layout, own: Iterable[Stay]) -> tuple[Stay, ...]:
 
 
 def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> list[int]:
-    """Gives the records of a batch that went round Kordon to those who live there (BYPASS-SHARED).
+    """Shares the records of a batch that was written without Kordon among the residents (BYPASS-SHARED).
 
     Args:
-        hashes: Of each record's key, not negative.
+        hashes: The hash of each record's key, not negative.
         residents: The virtual partitions that live there, at least one.
         v_count: V.
 
@@ -202,17 +203,17 @@ class ReadingPlace:
     position: int
     """In the physical partition."""
     is_home: bool
-    """Whether the virtual partition lives there now: only there can more come."""
+    """Whether the virtual partition lives there now. New records come only there."""
 
     @property
     def is_read_out(self) -> bool:
-        """Whether it lies behind all there is of a partition that is retired: only another layout brings more."""
+        """Whether it lies after the last record of a retired partition. Only another layout brings more."""
         end = self.stay.end  # where a stay ends begins the next one, if there is one
         return end is not None and self.position >= end
 
 
 def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
-    """Finds where a virtual offset is read; None: it lies below all there is (HOLE-PASSED).
+    """Finds where a virtual offset is read; None: it lies below the first record (HOLE-PASSED).
 
     Args:
         chain: Not empty.
@@ -226,20 +227,20 @@ def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
 
 
 def place_in(layout: Layout, stream: Stream, offset: int) -> ReadingPlace | None:
-    """Finds where an offset of a stream is read under a layout; None: it lies below all there is of it."""
+    """Finds where an offset of a stream is read under a layout; None: it lies below the stream's first record."""
     return reading_place(layout.chain(stream), offset, (layout.floors or {}).get(stream, 0))
 
 
 def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> int | None:
-    """Returns where reading goes on that has come to a position which the physical log may not have.
+    """Returns where to go on reading from a position that the physical log may no longer have.
 
     Args:
         position: In the physical partition.
         log_start: Of the physical log, as its leader says now.
 
     Returns:
-        The position itself if it is there, else where a hole ends (HOLE-PASSED). None: it lies behind the end of a log
-        that is still written to, which is out of range if no later layout says otherwise (NO-FALSE-END).
+        The position itself if the log has it, else the end of the hole (HOLE-PASSED). None: it lies after the end of a
+        log that is still written to, and is out of range unless a later layout says otherwise (NO-FALSE-END).
     """
     if position < log_start:
         return log_start if stay.end is None else min(log_start, stay.end)
@@ -247,15 +248,16 @@ def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> 
 
 
 def end_told(home: Stay, mark: int, limit: int | None, *, position: int | None, after: int) -> int:
-    """Returns the end of a partition that a reader is told with an answer (OWN-END).
+    """Returns the end of a partition that an answer tells its reader (OWN-END).
 
-    Whoever has read all there is is told its own position, so that its lag is 0; others the home's high watermark.
+    A reader that has read everything is told its own position, so that its lag is 0. Others are told the home's high
+    watermark.
 
     Args:
         home: The last stay of the partition.
         mark: The high watermark of its log.
         limit: The offset there from which on nothing is shown; None: there is none.
-        position: In that log, up to where all has been looked at for the reader; None: it reads an earlier stay.
+        position: The position in that log up to which the reader has everything; None: it reads an earlier stay.
         after: The virtual offset at which the reader stands after the answer.
     """
     end = max(min(each for each in (mark, limit, home.end) if each is not None), home.start)
@@ -293,10 +295,10 @@ def may_step_over(
 
 
 def past_loss(stay: Stay, position: int) -> int:
-    """Returns where reading goes on that has looked at all up to a position: past what its log has lost (BEYOND-LOSS).
+    """Returns where to go on reading after a position: past the offsets that the log has lost (BEYOND-LOSS).
 
     Args:
-        stay: That holds it. Its last offsets are gone where the log got shorter.
+        stay: The stay that holds the position. It has lost its last offsets if the log got shorter.
         position: In the physical partition.
     """
     if stay.end is None or stay.lost_from is None or not stay.lost_from <= position < stay.end:
@@ -322,15 +324,15 @@ def first_readable(chain: Chain, floor: int, log_start: Callable[[int], int]) ->
 class Scanned:
     """What is known of the end of a physical partition's log without looking at it again.
 
-    A stretch of the log that was read without a gap, and by virtual partition the end of its last batch in it. Whoever
-    stands behind that has nothing to read up to the end of the stretch: ranges found empty are remembered (STEP-OVER).
+    It holds a stretch of the log that was read without a gap, and for each virtual partition the end of its last batch
+    there. A reader after that end has nothing to read in the rest of the stretch (STEP-OVER).
     """
 
     def __init__(self) -> None:
         self.start = 0
         self.end = 0
         self.leader_epoch = -1
-        """Of the last batch."""
+        """The leader epoch of the last batch."""
         self._last: dict[int, int] = {}
 
     def extend(self, start: int, end: int, last: Mapping[int, int], leader_epoch: int) -> None:
@@ -351,7 +353,7 @@ class Scanned:
         self.end, self.leader_epoch = end, leader_epoch
 
     def skip(self, v: int, position: int) -> int:
-        """Returns the offset up to which nothing of `v` stands behind `position`."""
+        """Returns the offset up to which `v` has no record after `position`."""
         if self.start <= position < self.end and self._last.get(v, self.start) <= position:
             return self.end
         return position
