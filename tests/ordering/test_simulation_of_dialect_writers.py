@@ -16,7 +16,7 @@ ENOUGH = 3
 """As many of these notice that a part of the rule is missing, at least."""
 NOTICED_IN = {
     "COUNT-FENCE: the image before the count": (0, 2, 10),
-    "COUNT-FENCE: images of physical partitions": (0, 10, 11),
+    "COUNT-FENCE: images of physical partitions": (3, 10, 0),
     "COUNT-FENCE: the count": (0, 2, 3),
 }
 """As in test_simulation.py."""
