@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import yaml
 
-from kordon.testing import compose_stand_in, short_leases
+from kordon.testing import compose_stand_in, forked_commands
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.folders import make_folder, remove_folder
@@ -33,6 +33,7 @@ from kordon.testing.jars import PROJECT, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.kafka_tools import TOOLS, tool_command
 from kordon.testing.page_commands import FIRST, ON_A_NETWORK, Block, Step, blocks, is_shown, steps
+from kordon.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -51,7 +52,8 @@ _HOSTS: Final = {
 }
 _DEATH: Final = re.compile(r"^.*/command: line \d+: +\d+ Killed .*\n", re.MULTILINE)
 """The shell's own word on what was killed."""
-_SIDES: Final = 2
+_SIDES: Final = 3
+_SOCKET: Final = "kordon.socket"
 _SECONDS: Final = 300.0
 """For a page."""
 _STEP_SECONDS: Final = 60.0
@@ -84,7 +86,7 @@ def refusal() -> str | None:
 
 
 def follow(pages: Sequence[Path]) -> list[Followed]:
-    """Follows pages, on two networks side by side, as much of the time is waiting.
+    """Follows pages, on some networks side by side, as much of the time is waiting.
 
     Raises:
         OSError: A network or its brokers could not be started, or a page took too long.
@@ -222,9 +224,20 @@ class _Shell:
         return os.read(self._told, 64).decode().strip()
 
 
-def _make_tools(folder: Path) -> None:
+@contextmanager
+def _kordon_command(prefix: Sequence[str], folder: Path) -> Generator[list[str]]:
+    """Yields the command line of a `kordon` that begins quickly, once the socket in the folder is there."""
+    place = folder / _SOCKET
+    command = [*DIES_WITH_PARENT, *prefix, sys.executable, "-m", forked_commands.PROGRAM, str(place)]
+    given = {name: value for name, value in os.environ.items() if not name.startswith("KORDON_")}
+    with subprocess.Popen(command, env=given) as server:
+        yield [sys.executable, "-IS", str(forked_commands.CLIENT), str(place)]
+        server.kill()
+
+
+def _make_tools(folder: Path, kordon: list[str]) -> None:
     """Writes Kafka's scripts and `kordon` into a folder."""
-    commands = {"kordon": [sys.executable, "-m", short_leases.PROGRAM]}
+    commands = {"kordon": kordon}
     commands["docker"] = [sys.executable, "-m", compose_stand_in.__name__, str(folder / "compose")]
     for name in TOOLS:
         try:
@@ -265,9 +278,10 @@ def _inside() -> None:
         there = stack.enter_context(_network())
         tools = make_folder("kordon-tools-")
         stack.callback(remove_folder, tools)
-        _make_tools(tools)
+        _make_tools(tools, stack.enter_context(_kordon_command(there, tools)))
         brokers = Cluster.start(config={"authorizer.class.name": ""}, known_as=("broker-1", 9092))
         cluster = stack.enter_context(brokers)
+        wait_until("commands can be forked", (tools / _SOCKET).exists)
         for line in sys.stdin:
             page, began = Path(line.rstrip("\n")), time.monotonic()
             emptied(cluster)
