@@ -102,7 +102,7 @@ class _Resize:
 
     def _coming(self) -> str:
         coming = numbered("partition", range(self.counts.physical, self.count))
-        return f"The brokers get {coming} of {self.topic}, unless they are there."
+        return f"The brokers get {coming} of {self.topic}, unless they have them already."
 
     def _retired(self) -> str:
         retired = range(self.count, self.counts.physical)

@@ -671,7 +671,7 @@ GROWTH = [
     "Writes to partitions 1-2 are held for some milliseconds; others are not touched. No group rebalances, and none is"
     " waited for.",
     "Partitions 1-2 lie on broker 1, 2.0 kB: nothing of that is copied.",
-    "The brokers get partitions 4-5 of orders, unless they are there.",
+    "The brokers get partitions 4-5 of orders, unless they have them already.",
     "Nothing was changed. To do it: kordon topics grow orders 6",
 ]
 
