@@ -21,7 +21,7 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
     ResourceType,
 )
 
-from kordon.proxy.commands import copy_run, topic_copy
+from kordon.proxy.commands import copy_handover, copy_run, topic_copy
 from kordon.proxy.commands.cli import main
 from kordon.proxy.commands.copied_partition import CopyStopped
 from kordon.proxy.commands.topic_copy import TopicCopy
@@ -340,6 +340,24 @@ async def test_a_copy_follows_growths_and_shrinks(
         sender.finish()
         await copy.catch_up(nothing)
     assert_all_once_and_in_order(sender, numbers(read({"bootstrap.servers": broker}, "moving-2", sender.sent)))
+
+
+async def test_what_comes_behind_the_copy_is_not_counted_for_groups(proxy: ProxyProcess, broker: str) -> None:
+    """A producer that was not stopped: no group gets a record a second time for it, and the hand-over is refused."""
+    create_managed(proxy.bootstrap, "late")
+    create_ordinary(broker, "late-2", len(VIRTUAL))
+    send(proxy.bootstrap, "late", 50)
+    upstream = Upstream(bootstrap=(HostPort.parse(proxy.bootstrap),))
+    async with copying(proxy, "late", "late-2") as copy, copy_run.brokers_at(upstream) as brokers:
+        await copy.catch_up(nothing)
+        places = {number: part.place for number, part in copy.partitions.items() if part.place.written}
+        last = {number: place.begin - 1 for number, place in places.items()}
+        send(proxy.bootstrap, "late", 50)
+        handover = copy_handover.Handover(brokers, "late", "late-2", len(VIRTUAL))
+        moved = await handover.places({"a-group": last}, copy.partitions)
+        assert moved == {"a-group": {number: place.written - 1 for number, place in places.items()}}
+        with pytest.raises(CopyStopped, match="somebody writes to late"):
+            await copy.check_ends()
 
 
 async def test_two_copies_at_once_double_nothing(proxy: ProxyProcess, broker: str) -> None:
