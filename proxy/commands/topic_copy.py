@@ -49,6 +49,7 @@ _SPEECHLESS_SECONDS: Final = 3.0
 """What lasts shorter is not worth a line."""
 _PAUSE_SECONDS: Final = 0.5
 _LOOKS: Final = 5
+"""For what stands still when a copy begins."""
 _CURES: Final[Mapping[Code, str]] = {
     Code.TOPIC_AUTHORIZATION_FAILED: "whoever copies needs READ and DESCRIBE on {source}, and READ, WRITE and DESCRIBE "
     "on {target}",
@@ -151,9 +152,8 @@ class TopicCopy:
             CopyStopped: It is not so.
             UpstreamUnavailable: A broker does not answer.
         """
-        if any(
-            end > self.partitions[number].copied_to for number, end in (await self.reader.ends(self._numbers)).items()
-        ):
+        ends = await self.reader.ends(self._numbers)
+        if any(end > self.partitions[number].copied_to for number, end in ends.items()):
             raise CopyStopped(f"somebody writes to {self._source}: stop its producers, and run this again")
         for partition, end in (await self._ends()).items():
             if end != self.partitions[partition].place.written:
@@ -203,11 +203,14 @@ class TopicCopy:
         if self._is_begun and not await self._target_ends.leaders(self._target):
             raise CopyStopped(f"{self._target} is gone: run this again, and the copy begins anew")
         known, ends = await self._still()
-        source_id = str(await self._brokers.leaders.topic_id(self._source))
+        topic_id = await self._brokers.leaders.topic_id(self._source)
+        if topic_id is None:
+            raise UpstreamUnavailable(f"there is no topic {self._source} now")
+        source_id = str(topic_id)
         if any(place.source_id != source_id for place in known.values()):
             raise CopyStopped(
-                f"{self._target} is the copy of another {self._source}, which was deleted, let go or managed since: "
-                f"delete {self._target}, and begin again"
+                f"{self._target} is the copy of another {self._source}, which was made again, let go or managed since: "
+                "name another target for this one"
             )
         found: dict[int, CopyPlace] = {}
         for number, place in known.items():
@@ -215,12 +218,11 @@ class TopicCopy:
                 found[number] = place.resumed(ends[number])
             except ValueError as error:
                 raise self._foreign(f"{self._target}-{number} {error}") from None
-        if new := self._numbers - found.keys():
-            for number in new:
-                if ends[number]:
-                    raise self._foreign(f"{self._target}-{number} ends at {ends[number]}, and the copy has not begun")
-            begun = await self._begun(new, source_id, next(iter(known.values()), None))
-            found |= begun
+        new = [number for number in self._numbers if number not in found]
+        if used := [number for number in new if ends[number]]:
+            raise self._foreign(f"{self._target}-{used[0]} ends at {ends[used[0]]}, and the copy has not begun")
+        if new:
+            found |= await self._begun(new, source_id, next(iter(known.values()), None))
         self._is_begun = True
         return {number: CopiedPartition(found[number]) for number in self._numbers}
 
@@ -271,8 +273,7 @@ class TopicCopy:
             return CopyPlace.load(written, text)
         except ValueError:
             raise CopyStopped(
-                f"the group {self.group} has commits that no copy has made: delete the group and {self._target}, "
-                "and begin again"
+                f"the group {self.group} has commits that no copy has made: name another target"
             ) from None
 
     async def _commit(self, places: Mapping[int, CopyPlace]) -> None:
@@ -281,9 +282,9 @@ class TopicCopy:
 
     def _foreign(self, what: str) -> CopyStopped:
         return CopyStopped(
-            f"{what}: somebody else has written to {self._target}, or it was made again, or has lost records. "
-            f"{self._source} is as it was: delete {self._target} and the group {self.group}, keep others away, and "
-            "begin again."
+            f"{what}: somebody else has written to {self._target}, or it was made again, or has lost records. If its "
+            f"clients have moved there already, leave it as it is. Else copy {self._source} to another target, to which "
+            "nobody writes."
         )
 
     def _stop_if_final(self, error: UpstreamUnavailable) -> None:

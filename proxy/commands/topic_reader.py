@@ -109,7 +109,7 @@ class TopicReader:
         if start <= position:
             raise CopyStopped(
                 f"{self._topic}-{partition} has no offset {position} any more, up to which it was read: records are "
-                "lost there. Delete the target, and begin again."
+                "lost there. Copy it to another target."
             )
         return Found([], start, None)
 

@@ -314,7 +314,7 @@ async def test_a_target_that_is_changed_on_the_way_stops_the_copy(proxy: ProxyPr
         await copy.catch_up(nothing)
         send(broker, "meddled-2", 1, partition=7)
         send(proxy.bootstrap, "meddled", 1, partition=7)
-        with pytest.raises(CopyStopped, match=r"something else at offset .* delete meddled-2 and the group"):
+        with pytest.raises(CopyStopped, match=r"something else at offset .* leave it as it is"):
             await copy.catch_up(nothing)
         admin.delete_topics(["meddled-2"])["meddled-2"].result(60)
         wait_until("it is gone", lambda: "meddled-2" not in admin.list_topics(timeout=60).topics)
@@ -358,6 +358,25 @@ async def test_what_comes_behind_the_copy_is_not_counted_for_groups(proxy: Proxy
         assert moved == {"a-group": {number: place.written - 1 for number, place in places.items()}}
         with pytest.raises(CopyStopped, match="somebody writes to late"):
             await copy.check_ends()
+
+
+async def test_a_source_that_is_gone_is_no_other_one(
+    proxy: ProxyProcess, broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy may be all that is left: nobody is told to begin anew. Of one that is made again it is no copy."""
+    monkeypatch.setattr(topic_copy, "_PATIENCE_SECONDS", 1.0)
+    admin = create_managed(proxy.bootstrap, "left")
+    create_ordinary(broker, "left-2", len(VIRTUAL))
+    send(proxy.bootstrap, "left", 50)
+    async with copying(proxy, "left", "left-2") as copy:
+        await copy.catch_up(nothing)
+        admin.delete_topics(["left"])["left"].result(60)
+        wait_until("it is gone", lambda: "left" not in admin.list_topics(timeout=60).topics)
+        with pytest.raises(UpstreamUnavailable, match="left"):
+            await copy.catch_up(nothing)
+    create_managed(proxy.bootstrap, "left")
+    assert "left-2 is the copy of another left" in await asyncio.to_thread(refused, proxy, "left", "left-2")
+    assert copied(broker, "left-2") == 50
 
 
 async def test_two_copies_at_once_double_nothing(proxy: ProxyProcess, broker: str) -> None:
