@@ -51,10 +51,10 @@ _Body = TypeVar("_Body", bound=Row)
 
 
 class Versioned(NamedTuple, Generic[_Body]):
-    """A value, the version it was written in, and what stands behind it."""
+    """A value, the version that it was written in, and the bytes after it."""
 
     version: int
-    """As the bytes say; above the newest that is known the value has the fields of that one."""
+    """The version that the bytes name. For one that is not known yet, the value has the fields of the newest known."""
     value: _Body
     rest: bytes
     """Fields of versions to come."""
@@ -79,10 +79,10 @@ def parse_versioned(table: Message[_Body], data: Buffer, rows: RowBudget | None 
 
 
 def build_versioned(table: Message[_Body], version: int, value: Mapping[str, object], rest: bytes = b"") -> bytes:
-    """Writes a subscription or an assignment, its version in front.
+    """Writes a subscription or an assignment after its version.
 
     Args:
-        rest: What stands behind it, of a version that is not known.
+        rest: The bytes after it, of a version that is not known.
 
     Raises:
         BuildError: A value does not fit its field.

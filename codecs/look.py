@@ -1,4 +1,4 @@
-"""The look at a frame's head: the hot path's reading of what `kordon.codecs.headers` defines with construct.
+"""Looks at the head of a frame: the hot path's way to read what `kordon.codecs.headers` defines with construct.
 
 Every frame that passes is looked at once, without construct (0.1 instead of 19 microseconds); property tests
 prove that both read the same. Nothing here copies.
@@ -23,7 +23,7 @@ _RESPONSE: Final = Struct(">ii")
 _INT16: Final = Struct(">h")
 
 SIZE_BYTES: Final = 4
-"""Bytes of the size that opens a frame and does not count itself."""
+"""The bytes of a frame's size, which comes first and does not count itself."""
 REQUEST_LOOK_BYTES: Final = _REQUEST.size
 """A request is judged by 14 bytes: size, api key, version, correlation id, length of the client id."""
 RESPONSE_LOOK_BYTES: Final = _RESPONSE.size
@@ -40,18 +40,18 @@ _NO_SESSION: Final = 0
 """FetchMetadata.INVALID_SESSION_ID: brokers number sessions from 1."""
 _INT32: Final = Struct(">i")
 _MOST_TAGS: Final = 256
-"""As in `kordon.codecs.tagged`."""
+"""The same as in `kordon.codecs.tagged`."""
 _MOST_ROWS: Final = 5_000
-"""Topics and partitions of a Produce request that are stepped over, which takes some 5 ms."""
+"""The most topics and partitions of a Produce request that are stepped over; that takes some 5 ms."""
 
 
 look_request: Final[Callable[[Buffer, int], tuple[int, int, int, int, int]]] = _REQUEST.unpack_from
 """Reads (size, api key, version, correlation id, bytes of the client id or -1) of a request frame, whose 14 bytes are
-there; RequestHeader v1 and v2 begin alike. A size is as the peer sent it, negative or huge: the caller holds it against
-its limits."""
+there; RequestHeader v1 and v2 begin alike. The size is what the peer sent, even if negative or huge: the caller
+compares it with its limits."""
 
 look_response: Final[Callable[[Buffer, int], tuple[int, int]]] = _RESPONSE.unpack_from
-"""Reads (size, correlation id) of a response frame, whose 8 bytes are there; the size as the peer sent it."""
+"""Reads (size, correlation id) of a response frame, whose 8 bytes are there; the size is what the peer sent."""
 
 
 def look_size(buffer: Buffer, at: int) -> int:
@@ -61,7 +61,7 @@ def look_size(buffer: Buffer, at: int) -> int:
 
 
 def begins_session(frame: Buffer, body_at: int, api_version: int) -> bool:
-    """Whether a whole Fetch request names all its partitions, so that no session of before goes on (KIP-227).
+    """Whether a whole Fetch request names all its partitions, so that it continues no session (KIP-227).
 
     Args:
         api_version: 0 to 18.
@@ -79,7 +79,7 @@ def begins_session(frame: Buffer, body_at: int, api_version: int) -> bool:
 
 
 def forget_session(frame: bytearray, body_at: int, api_version: int) -> None:
-    """Has a Fetch request go on with a session that no broker has; `begins_session` has said that it goes on with one.
+    """Makes a Fetch request continue a session that no broker has. `begins_session` has said that it continues one.
 
     Args:
         frame: The request; changed in place.
@@ -89,9 +89,9 @@ def forget_session(frame: bytearray, body_at: int, api_version: int) -> None:
 
 
 def _session_at(body_at: int, api_version: int) -> int:
-    """Finds session_id, in front of session_epoch.
+    """Finds session_id, which is followed by session_epoch.
 
-    It stands behind replica_id (up to version 14), max_wait_ms, min_bytes, max_bytes and isolation_level.
+    It follows replica_id (up to version 14), max_wait_ms, min_bytes, max_bytes and isolation_level.
     """
     return body_at + (13 if api_version >= _FETCH_WITHOUT_REPLICA_ID else 17)
 
@@ -100,12 +100,12 @@ def look_acks(buffer: Buffer, at: int, end: int, api_version: int) -> int | None
     """Finds the acks of the Produce request whose frame begins at `at`.
 
     Args:
-        at: Where the frame's size field stands.
-        end: Where the bytes at hand end.
+        at: The position of the frame's size field.
+        end: The position after the last byte at hand.
         api_version: Version of the request, 0 to 13.
 
     Returns:
-        acks (0, 1 or -1), or None if it lies behind `end`.
+        acks (0, 1 or -1), or None if it lies after `end`.
 
     Raises:
         WireError: A length on the way is impossible.
@@ -117,7 +117,7 @@ def look_produce(buffer: Buffer, at: int, end: int, api_version: int) -> tuple[i
     """Finds acks and topics of the Produce request whose frame begins at `at`; see `look_acks`.
 
     Returns:
-        acks, and where the count of topics stands, behind timeout_ms; (None, 0) if acks lie behind `end`.
+        acks, and the position of the count of topics, which follows timeout_ms; (None, 0) if acks lies after `end`.
 
     Raises:
         WireError: A length on the way is impossible.
@@ -147,8 +147,8 @@ def look_only_name(buffer: Buffer, topics_at: int, end: int, api_version: int) -
     """Finds the topic of a Produce request that names one; nearly all do.
 
     Args:
-        topics_at: Where the count of topics stands (`look_produce`).
-        end: Where the bytes at hand end.
+        topics_at: The position of the count of topics (`look_produce`).
+        end: The position after the last byte at hand.
         api_version: Version of the request, 0 to 13.
 
     Returns:
@@ -170,7 +170,7 @@ def look_only_name(buffer: Buffer, topics_at: int, end: int, api_version: int) -
 
 
 def holds_any(said: bytes, wanted: tuple[bytes, ...]) -> bool:
-    """Whether bytes hold one of others."""
+    """Whether bytes contain one of several byte strings."""
     for each in wanted:  # noqa: SIM110 - for each frame; any() takes twice as long
         if each in said:
             return True
@@ -178,17 +178,17 @@ def holds_any(said: bytes, wanted: tuple[bytes, ...]) -> bool:
 
 
 def look_names(buffer: Buffer, at: int, topics_at: int, end: int, api_version: int) -> bytes | None:
-    """Returns what a Produce request says in front of its topics, and their names or ids; records are stepped over.
+    """Returns what a Produce request has before its topics, and their names or ids. Records are stepped over.
 
     Args:
-        at: Where the frame's size field stands.
-        topics_at: Where the count of topics stands (`look_produce`).
-        end: Where the bytes at hand end.
+        at: The position of the frame's size field.
+        topics_at: The position of the count of topics (`look_produce`).
+        end: The position after the last byte at hand.
         api_version: Version of the request, 0 to 13.
 
     Returns:
-        The bytes one behind the other; None if not all of them are here, or cannot be found, or only among more rows
-        than are looked at: nothing of a frame is believed yet, so a count in it may be of billions.
+        These bytes, joined. None: some of them are missing, cannot be found, or lie among more rows than are looked at.
+        The frame is not trusted yet, so a count in it may be in the billions.
     """
     if topics_at + 6 > end:
         return None
@@ -217,13 +217,13 @@ def look_names_of_body(body: Buffer, api_version: int) -> bytes | None:
 
 
 def look_said(api_key: int, api_version: int, body: Buffer) -> bytes:
-    """Returns what a request says; of a Produce request what stands around its records, which are most of it."""
+    """Returns a request's bytes; of a Produce request those around its records, which are most of it."""
     names = look_names_of_body(body, api_version) if api_key == PRODUCE else None
     return bytes(body) if names is None else names
 
 
 def _name_end(buffer: Buffer, position: int, *, is_flexible: bool) -> int:
-    """Returns the position behind the topic's name at `position`."""
+    """Returns the position after the topic's name at `position`."""
     if not is_flexible:
         return position + _INT16.size + max(int(_INT16.unpack_from(buffer, position)[0]), 0)
     if buffer[position] < 0x80:
@@ -236,7 +236,7 @@ def _names(buffer: Buffer, position: int, end: int, api_version: int) -> Iterato
     """Yields the names or ids of all topics of a Produce request.
 
     Raises:
-        WireError: They are not all here, or too many rows stand between them.
+        WireError: Some of them are missing, or too many rows lie between them.
     """
     rows_left = _MOST_ROWS
     has_ids, is_flexible = api_version >= _PRODUCE_IDS, api_version >= _PRODUCE_FLEXIBLE
@@ -266,7 +266,7 @@ def _count(buffer: Buffer, position: int, end: int, *, is_flexible: bool) -> tup
 
 
 def _after_tags(buffer: Buffer, position: int, end: int) -> int:
-    """Steps over a tagged-field section; `end + 1` (behind everything) when it is not all there."""
+    """Steps over a tagged-field section. Returns `end + 1` (after everything) if it is incomplete."""
     count, position = _uvarint(buffer, position, end)
     if count > _MOST_TAGS:
         raise WireError(f"{count} tagged fields in the header of a Produce request")
@@ -279,7 +279,7 @@ def _after_tags(buffer: Buffer, position: int, end: int) -> int:
 
 
 def _uvarint(buffer: Buffer, position: int, end: int) -> tuple[int, int]:
-    """Reads an unsigned varint of at most 5 bytes; a position of `end + 1` says that it is not all there."""
+    """Reads an unsigned varint of at most 5 bytes. A position of `end + 1` says that it is incomplete."""
     value = shift = 0
     while position < end:
         byte = buffer[position]

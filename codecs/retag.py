@@ -1,11 +1,11 @@
-"""Another producer in a batch's header, and the CRC that goes with it, without a pass over records (DAMAGE-STAYS).
+"""Gives a batch another producer and the CRC that belongs to it, without a pass over its records (DAMAGE-STAYS).
 
-A CRC is linear: what a change of some bytes does to it depends on these bytes and on how many follow, not on what
-follows. So the new CRC is the old one xor the effect of the changed bytes, and a batch that arrived damaged stays
-damaged, for the broker to refuse; computing the CRC anew would call it sound.
+A CRC is linear: the effect of a change depends on the changed bytes and on how many bytes follow, but not on what
+follows. So the new CRC is the old one xor that effect. A batch that arrived damaged stays damaged, and the broker
+refuses it. A CRC computed from scratch would make it look sound.
 
-The effect of n bytes that follow is that of n zero bytes. The last few thousand of them are computed as they are; for
-the others there is a table per power of two: what so many zero bytes make of each byte of a CRC.
+The n bytes that follow count as n zero bytes. The last few thousand of them are computed one by one. For the others
+there is a table for each power of two, which tells what that many zero bytes make of each byte of a CRC.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from kordon.codecs.records import CRC_AT, LOG_OVERHEAD, WritableBuffer
 from kordon.codecs.schema import Buffer
 
 PRODUCER_AT: Final = 43
-"""Where producer_id, producer_epoch and base_sequence stand in a batch."""
+"""The position of producer_id, producer_epoch and base_sequence in a batch."""
 _PRODUCER: Final = Layout(">qhi")
 _BEHIND_PRODUCER: Final = PRODUCER_AT + _PRODUCER.size - LOG_OVERHEAD
-"""Bytes that the batch length counts and that do not lie behind the producer."""
+"""The bytes that the batch length counts and that do not come after the producer."""
 _HEAD: Final = Layout(">8xi5xI22xqhi")
-"""Of a batch: its length, CRC, producer_id, producer_epoch, base_sequence."""
+"""A batch's length, CRC, producer_id, producer_epoch and base_sequence."""
 _UINT32: Final = Layout(">I")
 
 _POLYNOMIAL: Final = 0x82F63B78
 """CRC-32C (Castagnoli), lowest bit first."""
 _ALL_ONES: Final = 0xFFFFFFFF
 _DIRECT_BITS: Final = 12
-"""Fewer zero bytes than 2^12 are computed as they are (0.4 us); one look into a table costs 0.3 us."""
+"""Fewer than 2^12 zero bytes are computed one by one (0.4 us); a lookup in a table costs 0.3 us."""
 _LENGTH_BITS: Final = 31
 
 _Tables: TypeAlias = tuple[list[int], list[int], list[int], list[int]]
 
 
 def crc32c(buffer: Buffer) -> int:
-    """Returns the CRC-32C of bytes, as batches carry it of all that lies behind it."""
+    """Returns the CRC-32C of bytes; a batch carries that of everything after its CRC."""
     checksum: int = google_crc32c.value(bytes(buffer))
     return checksum
 
@@ -47,9 +47,9 @@ def retag(buffer: WritableBuffer, at: int, producer_id: int, producer_epoch: int
     """Gives the batch at `at` another producer, in place, and corrects its CRC; a wrong CRC stays wrong.
 
     Args:
-        buffer: Holds the batch's header; the records need not be there, their length is in it.
-        producer_id: As it is to stand in the log.
-        base_sequence: Of its first record.
+        buffer: Contains the batch's header. The records need not be there, as the header has their length.
+        producer_id: The id that the batch gets in the log.
+        base_sequence: The sequence of its first record.
     """
     length, crc, old_id, old_epoch, old_sequence = _HEAD.unpack_from(buffer, at)
     _PRODUCER.pack_into(buffer, at + PRODUCER_AT, producer_id, producer_epoch, base_sequence)
@@ -58,11 +58,11 @@ def retag(buffer: WritableBuffer, at: int, producer_id: int, producer_epoch: int
 
 
 def effect(change: bytes, follow: int) -> int:
-    """Returns what to xor to a CRC-32C when bytes are changed.
+    """Returns the value to xor to a CRC-32C when bytes change.
 
     Args:
         change: Old bytes xor new ones.
-        follow: How many unchanged bytes lie behind them, below 2^31.
+        follow: How many unchanged bytes follow them, below 2^31.
     """
     direct = follow & ((1 << _DIRECT_BITS) - 1)
     # the library's register begins and ends inverted; the effect is that of a register that begins with zeros
@@ -77,7 +77,7 @@ def effect(change: bytes, follow: int) -> int:
 
 
 def _after_zeros() -> tuple[_Tables, ...]:
-    """Returns, for 2^12, 2^13, … zero bytes, what they make of each of the four bytes of a register."""
+    """Returns, for 2^12, 2^13, … zero bytes, the effect on each of the four bytes of a register."""
     bits = [1 << place for place in range(32)]
     for _ in range(8):  # a zero byte
         bits = [bit >> 1 ^ (_POLYNOMIAL if bit & 1 else 0) for bit in bits]

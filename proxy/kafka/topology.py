@@ -203,6 +203,6 @@ class Topology:
                     "broker_forgotten",
                     node_id=node_id,
                     address=str(node.address),
-                    unseen_seconds=now - node.seen,
+                    unseen_seconds=round(now - node.seen, 1),
                 )
                 self._on_gone(node_id)

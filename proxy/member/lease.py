@@ -108,7 +108,8 @@ class Renewer:
         try:
             return await self.confirm()
         except UpstreamUnavailable as error:
-            log.warning("lease_not_renewed", error=str(error), seconds_left=max(self._lease.expires - clock(), 0.0))
+            left = round(max(self._lease.expires - clock(), 0.0), 1)
+            log.warning("lease_not_renewed", error=str(error), seconds_left=left)
             return False
 
     async def confirm(self) -> bool:
