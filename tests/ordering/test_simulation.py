@@ -85,7 +85,7 @@ NOTICED_IN: dict[str, tuple[int, ...]] = {
     # a dialect group waits for all that had a key before, wherever it stands: not KIP-253's rule
     "PARENT-FIRST": (16, 24, 30),
     "PARENT-FIRST: an answer ends with its segment": (24, 30, 62),  # what follows a cut is judged anew
-    "PARENT-FIRST: positions of one generation": (16, 24, 12),  # who owns a partition next may begin at an earlier offset
+    "PARENT-FIRST: positions of one generation": (16, 24, 12),  # who is next may begin at an earlier offset
     "FLUSH-BEFORE-LOAD: flush before it is told": (62, 36, 24),  # others load what this member has flushed
     "FLUSH-BEFORE-LOAD: load before it is read": (22, 16, 24),  # what others have flushed is not known here
 }
