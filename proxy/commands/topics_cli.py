@@ -474,7 +474,10 @@ class _Work:
     """
 
     def __init__(self, kordon: _Target, *, wait: bool) -> None:
+        from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
+
         self._kordon, self._wait = kordon, wait
+        self._lines = ProgressLines("waiting until topics are settled")
         self.failed: dict[str, str] = {}
         """By topic, a line."""
         self.left: dict[str, Step] = {}
@@ -498,7 +501,7 @@ class _Work:
         from kordon.proxy.commands.topics_progress import is_under_way  # noqa: PLC0415
 
         try:
-            states = self._kordon.settled(list(self.left))
+            states = self._kordon.watched(list(self.left), self._lines, any)
         except Failed as failure:
             self.failed |= {name: f"{name}: {step.text}: {failure.message}" for name, step in self.left.items()}
             self.left.clear()
@@ -732,7 +735,7 @@ class _Target:
 
         lines = ProgressLines(f"looking at {topic or 'the managed topics'}", as_json=as_json)
         try:
-            states = self._watched(None if topic is None else [topic], lines, all)
+            states = self.watched(None if topic is None else [topic], lines, all)
         except KeyboardInterrupt:
             sys.exit(_INTERRUPTED)
         if topic is not None and topic not in states:
@@ -742,19 +745,14 @@ class _Target:
         if topic is None:
             lines.end("", f"{counted(len(states), 'managed topic')}, nothing to wait for")
 
-    def settled(self, topics: list[str]) -> Mapping[str, str]:
-        """Tells the states of topics until nothing is left to wait for with one of them; returns the last ones."""
-        from kordon.proxy.commands.topics_progress import ProgressLines  # noqa: PLC0415
-
-        return self._watched(topics, ProgressLines(f"waiting for {counted(len(topics), 'topic')}"), any)
-
     def states(self, topics: list[str]) -> Mapping[str, str]:
         """Asks in words what goes on with topics."""
         return self.ask("looking at topics", lambda client: client.states(topics))
 
-    def _watched(
+    def watched(
         self, topics: list[str] | None, lines: ProgressLines, is_enough: Callable[[Iterable[bool]], bool]
     ) -> Mapping[str, str]:
+        """Tells the states of topics, or of all, until enough of them are settled; returns the last ones."""
         from kordon.proxy.commands.topics_progress import Look, watch  # noqa: PLC0415
 
         async def look(client: TopicsClient) -> Mapping[str, str]:

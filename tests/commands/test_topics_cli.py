@@ -542,6 +542,22 @@ def test_a_growth_of_a_file_waits_for_the_takeover(slow: FakeKordon, growing: li
     assert slow.changes == [CREATE_PARTITIONS]
 
 
+def test_topics_of_a_file_are_waited_for_side_by_side(
+    slow: FakeKordon, growing: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each grows when it is settled, and what one waits for is not told again because another is."""
+    monkeypatch.setattr("kordon.proxy.commands.topics_progress.QUIET_SECONDS", 60)  # so that growths look at no state
+    Path(growing[1]).write_text(
+        "topics: [{name: orders, partitions: 6, virtual_partitions: 12},"
+        " {name: prices, partitions: 6, virtual_partitions: 12}]"
+    )
+    slow.states = [TAKEOVER, TAKEOVER, SETTLED, TAKEOVER, SETTLED, TAKEOVER, SETTLED]
+    result = run(*growing)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == [f"prices: {TAKEOVER}", f"prices: {SETTLED}"]
+    assert re.findall(r"(\w+): done", result.stdout) == ["orders", "prices"]
+
+
 def test_who_does_not_wait_is_told_what_is_left(slow: FakeKordon, growing: list[str]) -> None:
     """With an exit code of its own: nothing has failed, and the same command is to be run again."""
     result = run(*growing, "--no-wait")
