@@ -283,7 +283,7 @@ class TopicCopy:
     def _foreign(self, what: str) -> CopyStopped:
         return CopyStopped(
             f"{what}: somebody else has written to {self._target}, or it was made again, or has lost records. If its "
-            f"clients have moved there already, leave it as it is. Else copy {self._source} to another target, to which "
+            f"clients have moved there already, leave it as it is. Else copy {self._source} to another target, where "
             "nobody writes."
         )
 
