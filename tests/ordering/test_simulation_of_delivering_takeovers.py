@@ -19,7 +19,7 @@ ENOUGH = 3
 NOTICED_IN = {
     "TAKEOVER-SHARES": (0, 1, 2),  # what is written to v >= N is delivered as v mod N
     "TAKEOVER-SHARES: the cut waits for the old view": (8, 10, 24),
-    "TAKEOVER-SHARES: wait for groups behind the cut": (3, 4, 5),
+    "TAKEOVER-SHARES: wait for groups behind the cut": (3, 4, 7),
 }
 """As in test_simulation.py."""
 
