@@ -244,27 +244,27 @@ def test_a_target_that_others_change_is_found_out(proxy: ProxyProcess, broker: s
 
 def test_who_still_works_holds_the_hand_over_up(proxy: ProxyProcess, broker: str) -> None:
     """A group with members, a group that nobody knows, a producer; no place is committed then."""
-    create_managed(proxy.bootstrap, "busy")
-    write({"bootstrap.servers": proxy.bootstrap}, "busy", [{"key": f"{n}", "value": "v"} for n in range(50)])
-    read_some(proxy.bootstrap, "busy", "busy-readers", lambda count: count >= 50)
-    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "busy-readers"})
-    consumer.subscribe(["busy"])
+    create_managed(proxy.bootstrap, "crowded")
+    write({"bootstrap.servers": proxy.bootstrap}, "crowded", [{"key": f"{n}", "value": "v"} for n in range(50)])
+    read_some(proxy.bootstrap, "crowded", "crowded-readers", lambda count: count >= 50)
+    consumer = Consumer({"bootstrap.servers": proxy.bootstrap, "group.id": "crowded-readers"})
+    consumer.subscribe(["crowded"])
     try:
         wait_until("it is a member", lambda: consumer.poll(0.2) is None and bool(consumer.assignment()))
-        assert "busy-readers still has members" in refused(proxy, "busy", "busy-2", "--finish", "--yes")
-        assert "of nobody" in refused(proxy, "busy", "busy-2", "--finish", "--yes", "--group", "nobody")
+        assert "crowded-readers still has members" in refused(proxy, "crowded", "crowded-2", "--finish", "--yes")
+        assert "of nobody" in refused(proxy, "crowded", "crowded-2", "--finish", "--yes", "--group", "nobody")
     finally:
         consumer.close()
-    sender, stop = Sender(proxy.bootstrap, "busy"), Future[None]()
+    sender, stop = Sender(proxy.bootstrap, "crowded"), Future[None]()
     traffic = threading.Thread(target=lambda: sender.send_for(0, stop))
     traffic.start()
     try:
-        assert "somebody writes to busy" in refused(proxy, "busy", "busy-2", "--finish", "--yes")
+        assert "somebody writes to crowded" in refused(proxy, "crowded", "crowded-2", "--finish", "--yes")
     finally:
         stop.set_result(None)
         traffic.join()
     sender.finish()
-    assert read_ends(broker, "busy-2", "busy-readers") == 0
+    assert read_ends(broker, "crowded-2", "crowded-readers") == 0
 
 
 def config_of(admin: AdminClient, topic: str, name: str) -> str | None:

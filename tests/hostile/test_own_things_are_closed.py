@@ -273,7 +273,8 @@ def test_nothing_of_it_is_listed(
     with PlainConnection(open_cluster.bootstrap()) as broker:
         direct = str(plain(broker.ask(api_key, version, fields)))
     assert "kordon" in direct or api_key in (apis.LIST_PARTITION_REASSIGNMENTS, apis.ELECT_LEADERS)
-    seen = str(plain(attacker.ask(api_key, version, fields))).replace(str(open_cluster_folder(direct)), "")
+    seen = str(plain(attacker.ask(api_key, version, fields))).replace("'kordon-copy-", "'")  # a user's groups
+    seen = seen.replace(str(open_cluster_folder(direct)), "")
     assert "__kordon." not in seen
     assert "'kordon" not in seen
 

@@ -257,7 +257,7 @@ def test_another_format_is_not_read(written: Any) -> None:
         (("n",), 0, "at least one"),
         (("epochs",), [], "numbered"),
         (("epochs", 1, "number"), 7, "numbered"),
-        (("epochs", 1, "u"), 1_000, "1000 partitions"),
+        (("epochs", 1, "u"), 1_000, "1,000 partitions"),
         (("segments",), [], "no open segment"),
         (("segments", 1, "end"), -5, "impossible"),
         (("segments", 1, "id", "partition"), 0, "twice"),
@@ -379,7 +379,7 @@ def test_no_layout_is_written_that_no_batch_takes() -> None:
 
 @pytest.mark.parametrize(
     ("v_count", "u", "why"),
-    [(10**9, 1, "1000000000 virtual partitions are more"), (12, 0, "0 partitions are fewer than the 3")],
+    [(10**9, 1, "1,000,000,000 virtual partitions are more"), (12, 0, "0 partitions are fewer than the 3")],
 )
 def test_a_fence_of_what_cannot_be_is_not_gone_by(v_count: int, u: int, why: str) -> None:
     """A topic that is taken over is derived from the record alone, and would have no end."""
