@@ -98,7 +98,7 @@ def run(step: Step, folder: Path, last: int = 0) -> int:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,  # for what hangs; others may have the processors meanwhile
         check=False,
     )
     assert step.may_fail or done.returncode == 0, f"$ {step.command}\n{done.stdout}{done.stderr}"
