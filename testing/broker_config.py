@@ -15,6 +15,13 @@ SCRAM_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 CONTROLLER: Final = "CONTROLLER"
 QUICK_DEATH: Final = {"broker.session.timeout.ms": "4000", "broker.heartbeat.interval.ms": "1000"}
 """A killed broker's partitions get another leader after this, which is 9 seconds by default."""
+UNCLEAN_ELECTIONS: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "1",
+    "authorizer.class.name": "",
+    **QUICK_DEATH,
+}
+"""Of three brokers whose logs get shorter when the copy that is behind comes to lead."""
 
 _PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"

@@ -8,6 +8,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.ordering.hashing import home
+from kordon.testing.broker_config import UNCLEAN_ELECTIONS
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import resize
@@ -20,13 +21,6 @@ TOPIC: Final = "shortened"
 V_COUNT: Final = 8
 ROUND: Final = 200
 """Records that are written between two events."""
-_CONFIG: Final = {
-    "default.replication.factor": "3",
-    "min.insync.replicas": "1",
-    "authorizer.class.name": "",
-    "broker.session.timeout.ms": "4000",
-    "broker.heartbeat.interval.ms": "1000",
-}
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +28,7 @@ def brokers() -> Generator[Cluster, None, None]:
     """Three brokers, of which two may be gone at the same time for a moment."""
     if DESCRIBED_PRODUCERS.is_missing:
         pytest.skip(DESCRIBED_PRODUCERS.reason)
-    with Cluster.start(brokers=3, config=_CONFIG) as started:
+    with Cluster.start(brokers=3, config=UNCLEAN_ELECTIONS) as started:
         yield started
 
 

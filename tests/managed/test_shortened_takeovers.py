@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[repor
 
 from kordon.proxy.ordering.hashing import home
 from kordon.proxy.ordering.takeover import NEAR_RECORDS
+from kordon.testing.broker_config import UNCLEAN_ELECTIONS
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize, set_configs
@@ -26,13 +27,6 @@ FILLER: Final = -1
 KEYS: Final = 40
 ROUND: Final = 200
 """Records that are written between two events."""
-_CONFIG: Final = {
-    "default.replication.factor": "3",
-    "min.insync.replicas": "1",
-    "authorizer.class.name": "",
-    "broker.session.timeout.ms": "4000",
-    "broker.heartbeat.interval.ms": "1000",
-}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +34,7 @@ def brokers() -> Generator[Cluster, None, None]:
     """Three brokers, of which two may be gone at the same time for a moment."""
     if DESCRIBED_PRODUCERS.is_missing:
         pytest.skip(DESCRIBED_PRODUCERS.reason)
-    with Cluster.start(brokers=3, config=_CONFIG) as started:
+    with Cluster.start(brokers=3, config=UNCLEAN_ELECTIONS) as started:
         yield started
 
 
