@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kordon.proxy.ordering.identity import JANITOR, NO_V, tag
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
-from kordon.spark_jobs.layouts import expand
+from kordon.spark_jobs.judging.layouts import expand
 from kordon.testing.rule_plays import MicroBatch, Row
 
 TOPIC: Final = "orders"

@@ -94,7 +94,7 @@ def play(spark: SparkSession, rule: Rule, micro_batches: Iterable[MicroBatch | S
         batch = each if isinstance(each, MicroBatch) else MicroBatch(decisions=each)
         segments = batch.segments if batch.segments is not None else segments
         stays = batch.stays if batch.stays is not None else stays
-        gaps += _gaps(batch.decisions, numbers)
+        gaps += gaps_in(batch.decisions, numbers)
         newest_ms = max(newest_ms, *(row["at_ms"] for row in batch.decisions), 0)
         facts = Facts(
             decisions=table(spark, batch.decisions, DECISIONS),
@@ -150,7 +150,8 @@ def _with_numbers(row: dict[str, Any], schema: StructType) -> dict[str, Any]:
     return row
 
 
-def _gaps(decisions: Iterable[Row], numbers: dict[str, int]) -> list[Row]:
+def gaps_in(decisions: Iterable[Row], numbers: dict[str, int]) -> list[Row]:
+    """Returns the gaps in the numbers of workers, as `GAPS` has them; `numbers` goes on with the last of each."""
     found: list[Row] = []
     for row in sorted(decisions, key=lambda each: each["number"]):
         following = numbers.get(row["worker"], -1) + 1

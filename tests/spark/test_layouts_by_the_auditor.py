@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.placements import Placement
-from kordon.spark_jobs.layouts import SegmentRow, StayRow, expand, newest
+from kordon.spark_jobs.judging.layouts import SegmentRow, StayRow, expand
+from kordon.spark_jobs.layouts import newest
 from kordon.spark_jobs.schema import DECISIONS
 from kordon.testing.layout_histories import histories
 from kordon.testing.rule_plays import table

@@ -1,0 +1,1 @@
+"""What the report draws: small tables that each micro-batch is folded into."""
