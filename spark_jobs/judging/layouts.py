@@ -3,17 +3,31 @@
 A COMMIT or ADOPT decision carries the whole layout as the proxy writes it down: counts, segments with their cuts, and
 what each layout epoch changed. Who lived where is worked out here, by linear hashing of the auditor's own.
 
-    a layout ──expand──> segments: offsets of a physical partition under one set of streams
-                    └──> stays: a stream's time on one physical partition
+    decisions ──newest──> a row per topic ──expand──> segments: offsets of a physical partition under one set of streams
+                                                 └──> stays: a stream's time on one physical partition
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 
+import polars as pl
+
+from kordon.codecs.decision import Kind
+from kordon.spark_jobs.judging.schema import SEGMENTS, STAYS, columns
+from kordon.spark_jobs.judging.tables import evidence, stacked
+
+TOLD: Final = columns(
+    topic=pl.String, layouts_offset=pl.Int64, layout_epoch=pl.Int32, layout=pl.String, let_go=pl.Int64
+)
+"""The newest layout of each topic, as JSON; null: the topic is managed no more. `let_go`: where that was written down
+last, of the topics that had the name before; null: none was."""
+_TELLING: Final = (Kind.COMMIT.value, Kind.ADOPT.value, Kind.FORGET.value)
+_MOST_EXPANDED: Final = 1_000
 _LINEAR: Final = "linear"
 _OWN: Final = "own"
 _SHARED: Final = "shared"
@@ -51,6 +65,43 @@ class StayRow(NamedTuple):
     shortened: bool = False
     shared_from: int | None = None
     shared_to: int | None = None
+
+
+def newest(decisions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Returns the newest layout of each topic, as `TOLD`; a later one contains all that went before.
+
+    Args:
+        known: What this returned before, of earlier decisions.
+    """
+    is_sure = pl.col("reason").is_null()  # of a commit that may have failed nothing is told but that
+    told = decisions.filter(pl.col("kind").is_in(_TELLING), is_sure, pl.col("topic").is_not_null()).with_columns(
+        pl.col("layouts_offset").fill_null(-1),
+        pl.col("layout_epoch").fill_null(-1),
+        evidence("$.layout").alias("layout"),
+        pl.when(pl.col("kind") == Kind.FORGET.value).then("layouts_offset").alias("let_go"),
+    )
+    ranked = stacked(TOLD, known, told).sort("layouts_offset", "layout_epoch", "layout", nulls_last=False)
+    whole = ranked.group_by("topic", maintain_order=True).agg(
+        pl.last("layouts_offset", "layout_epoch", "layout"), pl.max("let_go")
+    )
+    return whole.select(TOLD.names())
+
+
+def expanded(told: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Returns the segments and the stays of all topics, as `SEGMENTS` and `STAYS`."""
+    both = [_frames(layout) for layout in told.get_column("layout").drop_nulls().to_list()]
+    segments, stays = ([each[place] for each in both] for place in range(2))
+    return pl.concat([SEGMENTS.to_frame(), *segments]), pl.concat([STAYS.to_frame(), *stays])
+
+
+@lru_cache(_MOST_EXPANDED)
+def _frames(layout: str) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Layouts change seldom, and are looked at in each micro-batch."""
+    segments, stays = expand(layout)
+    rows = [each._asdict() for each in segments]
+    for row in rows:
+        row["predecessors"] = [{"partition": q, "epoch": epoch} for q, epoch in row["predecessors"]]
+    return pl.DataFrame(rows, schema=SEGMENTS), pl.DataFrame([each._asdict() for each in stays], schema=STAYS)
 
 
 def expand(layout: str) -> tuple[list[SegmentRow], list[StayRow]]:
