@@ -9,9 +9,10 @@ from typing import Any
 import polars as pl
 
 from kordon.spark_jobs.judging.facts import Facts, numbers_of, of_all
+from kordon.spark_jobs.judging.layouts import segments_table
 from kordon.spark_jobs.judging.rule import Rule, State
 from kordon.spark_jobs.judging.rules import belonging
-from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, PLACED, READ_TO, SEGMENTS, STAYS
+from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, PLACED, READ_TO, STAYS
 from kordon.testing.rule_plays import MicroBatch, Played, Row, gaps_in
 
 
@@ -42,7 +43,7 @@ def play(rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]]) -> Pla
             numbers=numbers_of(decisions),
             batches=table(batch.batches, BATCHES),
             placed=PLACED.to_frame(),
-            segments=table(segments, SEGMENTS),
+            segments=segments_table(segments),
             stays=table(stays, STAYS),
             read_to=table(batch.read_to, READ_TO),
             gaps=table(gaps, GAPS),

@@ -10,7 +10,7 @@ what each layout epoch changed. Who lived where is worked out here, by linear ha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final, NamedTuple
@@ -98,10 +98,16 @@ def expanded(told: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _frames(layout: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Layouts change seldom, and are looked at in each micro-batch."""
     segments, stays = expand(layout)
-    rows = [each._asdict() for each in segments]
+    table = segments_table([each._asdict() for each in segments])
+    return table, pl.DataFrame([each._asdict() for each in stays], schema=STAYS)
+
+
+def segments_table(segments: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Returns the fields of `SegmentRow`s as `SEGMENTS`."""
+    rows = [{name: each.get(name) for name in SEGMENTS} for each in segments]
     for row in rows:
-        row["predecessors"] = [{"partition": q, "epoch": epoch} for q, epoch in row["predecessors"]]
-    return pl.DataFrame(rows, schema=SEGMENTS), pl.DataFrame([each._asdict() for each in stays], schema=STAYS)
+        row["predecessors"] = [{"partition": q, "epoch": epoch} for q, epoch in row["predecessors"] or ()]
+    return pl.DataFrame(rows, schema=SEGMENTS)
 
 
 def expand(layout: str) -> tuple[list[SegmentRow], list[StayRow]]:
