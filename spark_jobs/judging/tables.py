@@ -33,6 +33,18 @@ def stacked(schema: pl.Schema, *tables: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([shaped(each, schema) for each in tables])
 
 
+def together(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """Returns rows with those of the same keys behind each other, in the order that they had: faster than to sort."""
+    names = [name for name in rows.columns if name not in keys]
+    return rows.group_by(keys, maintain_order=True).agg(pl.col(names).implode()).explode(names)
+
+
+def follows(keys: Sequence[str]) -> pl.Expr:
+    """Returns whether a row has the same keys as the one before it."""
+    same = (pl.col(name).eq_missing(pl.col(name).shift(1)) for name in keys)
+    return pl.all_horizontal(pl.int_range(pl.len()) > 0, *same)
+
+
 def findings(rows: pl.DataFrame, number: int, name: str, identity: Sequence[str], facts: Facts) -> pl.DataFrame:
     """Makes findings.
 
@@ -41,6 +53,8 @@ def findings(rows: pl.DataFrame, number: int, name: str, identity: Sequence[str]
             `sentence`, filled in with the row's columns.
         identity: Columns that tell one finding from others, besides its rule and kind.
     """
+    if rows.is_empty():
+        return FINDINGS.to_frame()
     told = rows.to_dicts()  # few: each is something wrong
     filled = rows.with_columns(
         pl.Series("finding_id", [_finding_id(row, number, identity) for row in told], dtype=pl.String),
@@ -90,6 +104,8 @@ def checked(rows: pl.DataFrame) -> pl.DataFrame:
         rows: With `topic`, `partition`, `stream`, `first_offset`, `last_offset` where they have them, and `verdict`;
             those that failed are left out, as findings tell of them.
     """
+    if rows.is_empty():
+        return CHECKED.to_frame()
     looked_at = shaped(rows, CHECKED).filter(pl.col("verdict").is_in([PASS, UNKNOWN, LATE]))
     summed = looked_at.group_by("topic", "partition", "stream", "verdict").agg(
         pl.min("first_offset"), pl.max("last_offset"), pl.len().alias("count")
