@@ -8,7 +8,7 @@ from typing import Final
 import polars as pl
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.judging.schema import DECISIONS, NUMBERS
+from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, NUMBERS, PLACED, READ_TO, SEGMENTS, STAYS
 
 _OF_ALL: Final = (Kind.CLOSE.value, Kind.LEASE.value)
 
@@ -83,3 +83,19 @@ def numbers_of(decisions: pl.DataFrame) -> pl.DataFrame:
 def no_decisions() -> pl.DataFrame:
     """Returns an empty table of `DECISIONS`."""
     return DECISIONS.to_frame()
+
+
+def nothing() -> Facts:
+    """Returns the facts of a micro-batch that has nothing in it."""
+    return Facts(
+        decisions=no_decisions(),
+        of_all=no_decisions(),
+        numbers=NUMBERS.to_frame(),
+        batches=BATCHES.to_frame(),
+        placed=PLACED.to_frame(),
+        segments=SEGMENTS.to_frame(),
+        stays=STAYS.to_frame(),
+        read_to=READ_TO.to_frame(),
+        gaps=GAPS.to_frame(),
+        newest_ms=0,
+    )
