@@ -121,13 +121,15 @@ def records_in(plain: memoryview) -> Iterator[OpenedRecord]:
         raise _error(f"the records of a batch cannot be read: {error}") from error
 
 
-def unpacked(batch: Buffer, limit_bytes: int) -> memoryview:
+def unpacked(batch: Buffer, limit_bytes: int, room: memoryview | None = None) -> memoryview:
     """Returns a batch with its records as they are without compression.
 
     Args:
         batch: One whole batch, or of magic 0 and 1 one message.
         limit_bytes: Most bytes of records; each of them counts 128 at least. What is not compressed has no limit: it is
             here already.
+        room: Memory for the copy, by default new one: `room_for(limit_bytes)`. The next batch may have the same again,
+            once this one is not looked at any more; what is unpacked into new memory costs several times as much.
 
     Returns:
         The batch itself, where it is not compressed. Else a copy that says that it is not, with the checksum of before.
@@ -141,19 +143,24 @@ def unpacked(batch: Buffer, limit_bytes: int) -> memoryview:
     try:
         magic = view[MAGIC_AT]
         if magic == CURRENT_MAGIC:
-            return _unpacked(view, limit_bytes)
+            return _unpacked(view, limit_bytes, room)
         return _unpacked_message(view, magic, limit_bytes)
     except (struct_error, IndexError, KeyError, cramjam.DecompressionError) as error:
         raise _error(f"a batch cannot be unpacked: {error}") from error
 
 
-def _unpacked(batch: memoryview, limit_bytes: int) -> memoryview:
+def room_for(limit_bytes: int) -> memoryview:
+    """Returns memory for a batch of so many bytes of records. It takes up what has been written to it."""
+    return memoryview(mmap(-1, HEADER_BYTES + limit_bytes))
+
+
+def _unpacked(batch: memoryview, limit_bytes: int, room: memoryview | None) -> memoryview:
     header = look_batch(batch, 0)
     if not header.compression:
         return batch
     if header.records_count * RECORD_COST_BYTES > limit_bytes:
         raise UnpackedTooLarge(f"{header.records_count} records in one batch", message="RecordBatch")
-    room = memoryview(mmap(-1, HEADER_BYTES + limit_bytes))
+    room = room_for(limit_bytes) if room is None else room[: HEADER_BYTES + limit_bytes]
     size = _unpack(_CODECS[header.compression], batch[HEADER_BYTES:], room[HEADER_BYTES:])
     room[:HEADER_BYTES] = batch[:HEADER_BYTES]
     _INT32.pack_into(room, _LENGTH_AT, HEADER_BYTES - LOG_OVERHEAD + size)

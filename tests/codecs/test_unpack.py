@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import HEADER_BYTES
-from kordon.codecs.unpack import RECORD_COST_BYTES, UnpackedTooLarge, records_of, unpacked
+from kordon.codecs.unpack import RECORD_COST_BYTES, UnpackedTooLarge, records_in, records_of, room_for, unpacked
 from kordon.testing.bombs import CODECS, bomb, old_bomb
 
 LIMIT = 1 << 20
@@ -60,6 +60,17 @@ def test_batch_is_opened_as_others_open_it(
     data = batch(records, codec, base_offset)
     assert contents(records_of(data, LIMIT)) == judged(data)
     assert contents(MemoryRecords(bytes(unpacked(data, LIMIT))).next_batch()) == judged(data)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_one_room_serves_many_batches_within_each_ones_bound(codec: str) -> None:
+    """What another batch left in it is not seen, and a smaller bound than the room's size holds."""
+    room = room_for(LIMIT)
+    for size in (90_000, 5, 70_000):
+        data = batch([(b"k", b"v" * size)], CODECS[codec])
+        assert contents(records_in(unpacked(data, LIMIT, room))) == judged(data)
+    with pytest.raises(UnpackedTooLarge):
+        unpacked(data, 60_000, room)
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3])
