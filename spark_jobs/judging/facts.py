@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import polars as pl
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, NUMBERS, PLACED, READ_TO, SEGMENTS, STAYS
+from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, KEYS, NUMBERS, PLACED, READ_TO, SEGMENTS, STAYS
 
 _OF_ALL: Final = (Kind.CLOSE.value, Kind.LEASE.value)
 
@@ -41,6 +41,8 @@ class Facts:
     """`GAPS`: all numbers known to be missing."""
     newest_ms: int
     """Time of the newest decision so far: `found_ms` of findings, and what lateness is told by; 0: there was none."""
+    keys: pl.DataFrame = field(default_factory=KEYS.to_frame)
+    """`KEYS`: of new batches, as far as they were opened."""
     late_ms: int = 600_000
     """The time, by decisions, for which a rule waits for something before it judges without it."""
     is_last: bool = False

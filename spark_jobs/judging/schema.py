@@ -82,6 +82,17 @@ BATCHES: Final = columns(
 `move` and `client_producer_id` are what it says (null: it does not come from Kordon). `v` 32766: written to the
 physical partition as such, `move` is the layout epoch modulo 256; 32765: a marker of the janitor."""
 
+KEYS: Final = columns(
+    topic=pl.String,
+    partition=pl.Int32,
+    base_offset=pl.Int64,
+    murmur2=pl.UInt32,
+    crc32=pl.UInt32,
+    fnv1a=pl.UInt32,
+)
+"""One row per key of a batch that was opened (`key_sample.py`), by its hashes, each once. Null: the batch is of the
+sample, and cannot be opened."""
+
 PLACED: Final = columns(
     BATCHES,
     seen_ms=pl.Int64,
