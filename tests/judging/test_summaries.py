@@ -142,6 +142,16 @@ def test_a_fence_is_one_row_with_the_times_of_its_steps() -> None:
     assert times == [1000, 1300, 1400, 1500]
 
 
+def test_what_nobody_has_told_is_null_and_not_nought() -> None:
+    """A fence that no worker has acknowledged yet, and one of which the beginning is not on record."""
+    told = [decided(0, "fence", 1, fence="f1", evidence={"members": ["w1"]}), decided(1, "commit", 2, fence="f2")]
+
+    begun, ended = sorted(folded("fences", told), key=lambda row: row["fence"])
+
+    assert (begun["members"], begun["acknowledged"], begun["committed_ms"]) == (1, None, None)
+    assert (ended["members"], ended["sealed"], ended["fenced_ms"]) == (None, None, None)
+
+
 def test_a_layout_is_in_force_since_the_first_that_says_so() -> None:
     """Workers adopt it later, and again whenever they start."""
     layout = {"layout": {"n": 3, "v_count": 24, "epochs": [{"number": 0, "u": 3}, {"number": 1, "u": 4}]}}

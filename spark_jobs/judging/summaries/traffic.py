@@ -39,9 +39,13 @@ _TRAFFIC: Final = columns(
     delivered_to=pl.Int64,
     refused=pl.Int64,
 )
-_PLACE: Final = ("topic", "stream", "move", "partition")
+_STREAM: Final = ("topic", "stream")
+_PLACE: Final = (*_STREAM, "move", "partition")
 _KEYS: Final = (*_PLACE, "bucket_ms", "width_ms")
 _SUMS: Final = tuple(name for name in _TRAFFIC if name not in _KEYS and not name.endswith("_to"))
+_COUNTS: Final = ("times", "records", "bytes")
+_REPEATED: Final = "repeated"
+"""Stands for the kind of what had been admitted before."""
 
 
 def _traffic(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> pl.DataFrame:
@@ -51,77 +55,106 @@ def _traffic(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> pl.Da
     Bounded: buckets double their width when there are more than `MOST_BUCKETS`, or more than `MOST_TRAFFIC_ROWS` rows.
     Sums stay exact, as nothing is ever dropped.
     """
-    is_placed = pl.all_horizontal(pl.col("topic", "stream", "at_ms").is_not_null())
-    told = facts.decisions.filter(is_of(Kind.ADMIT, Kind.DELIVER, Kind.REFUSE), is_placed)
-    rows = stacked(_TRAFFIC, state, _counted(_pieces(told)))
-    width = _width(rows)
+    runs = _runs(facts.decisions)
+    width = _width(state, runs)
+    if runs.is_empty() and (state.get_column("width_ms") == width).all():
+        return state
+    told = grouped(_pieces(runs, width), (*_PLACE, "kind", "bucket_ms"), sums=_COUNTS)
     start = pl.col("bucket_ms") - pl.col("bucket_ms") % width
-    return grouped(rows.with_columns(start, pl.lit(width, pl.Int64).alias("width_ms")), _KEYS, sums=_SUMS)
+    rows = stacked(_TRAFFIC, state, _by_kind(told)).with_columns(start, pl.lit(width, pl.Int64).alias("width_ms"))
+    return grouped(rows, _KEYS, sums=_SUMS)
 
 
-def _pieces(told: pl.DataFrame) -> pl.DataFrame:
-    """Cuts each run where a second ends, or several where it is long.
+def _runs(decisions: pl.DataFrame) -> pl.DataFrame:
+    """Returns what was written, delivered and refused, how long a piece of it is, and when the last one begins.
 
-    Adds when each piece begins (`bucket_ms`), and which share of the run is over before it and with it.
+    Pieces are seconds that are doubled until there are few of them, so that they fit into buckets.
     """
-    at, began, piece = pl.col("at_ms"), pl.col("began_ms"), pl.col("piece")
-    length = at - began
-    seconds = (pl.max_horizontal(length, 1) / (NARROWEST_MS * MOST_PIECES)).ceil().cast(pl.Int64)
-    runs = told.with_columns(pl.min_horizontal(began, at)).with_columns((seconds * NARROWEST_MS).alias("piece"))
-    first, last = began // piece, (at - 1) // piece
-    cut = runs.with_columns(pl.int_ranges(first, pl.max_horizontal(first, last) + 1).alias("number")).explode("number")
-    start, end = pl.max_horizontal(began, pl.col("number") * piece), (pl.col("number") + 1) * piece
-    return cut.with_columns(
-        start.alias("bucket_ms"),
-        pl.when(length > 0).then((start - began) / length).otherwise(0.0).alias("before"),
-        pl.when(end < at).then((end - began) / length).otherwise(1.0).alias("after"),
-    )
-
-
-def _counted(pieces: pl.DataFrame) -> pl.DataFrame:
-    is_repeated = (evidence("$.repeated") == "true").fill_null(value=False)
-    times, records, size = (_part(pl.col(name)) for name in ("batches", "records", "bytes"))
-    return pieces.with_columns(pl.col("batches").fill_null(1)).select(
+    is_placed = pl.all_horizontal(pl.col(*_STREAM, "at_ms").is_not_null())
+    is_repeated = (pl.col("kind") == Kind.ADMIT.value) & (evidence("$.repeated") == "true")
+    began, piece = pl.min_horizontal("began_ms", "at_ms"), pl.col("piece")
+    doubled = ((pl.col("at_ms") - began) / (NARROWEST_MS * MOST_PIECES)).log(2).ceil().clip(0)
+    told = decisions.lazy().filter(is_of(Kind.ADMIT, Kind.DELIVER, Kind.REFUSE), is_placed)
+    runs = told.select(
         *_PLACE,
-        "bucket_ms",
-        pl.lit(NARROWEST_MS).alias("width_ms"),
-        at_kind(Kind.ADMIT, pl.when(~is_repeated).then(times)).alias("admitted_batches"),
-        at_kind(Kind.ADMIT, pl.when(~is_repeated).then(records)).alias("admitted_records"),
-        at_kind(Kind.ADMIT, pl.when(~is_repeated).then(size)).alias("admitted_bytes"),
-        at_kind(Kind.ADMIT, pl.when(is_repeated).then(times)).alias("repeated"),
-        at_kind(Kind.ADMIT, _reached()).alias("admitted_to"),
-        at_kind(Kind.DELIVER, records).alias("delivered_records"),
-        at_kind(Kind.DELIVER, size).alias("delivered_bytes"),
-        at_kind(Kind.DELIVER, _reached()).alias("delivered_to"),
-        at_kind(Kind.REFUSE, times).alias("refused"),
+        "at_ms",
+        "records",
+        "bytes",
+        "last_offset",
+        pl.when(is_repeated).then(pl.lit(_REPEATED)).otherwise("kind").alias("kind"),
+        pl.col("batches").fill_null(1).alias("times"),
+        pl.coalesce("first_offset", "last_offset").alias("first_offset"),
+        began.alias("began_ms"),
+        (pl.lit(2.0).pow(doubled) * NARROWEST_MS).cast(pl.Int64).alias("piece"),
     )
+    last = pl.max_horizontal("began_ms", (pl.col("at_ms") - 1) // piece * piece)
+    return runs.with_columns(last.alias("last_ms")).collect()
 
 
-def _part(count: pl.Expr) -> pl.Expr:
-    """Returns how much of a run's count falls into a piece; that of all its pieces is the whole count."""
-    return ((count * pl.col("after")).floor() - (count * pl.col("before")).floor()).cast(pl.Int64)
-
-
-def _reached() -> pl.Expr:
-    """Returns the offset that a run had reached at the end of a piece, null before its first."""
-    first = pl.coalesce("first_offset", "last_offset")
-    count = ((pl.col("last_offset") - first + 1) * pl.col("after")).floor().cast(pl.Int64)
-    return pl.when(count > 0).then(first + count - 1)
-
-
-def _width(rows: pl.DataFrame) -> int:
+def _width(state: pl.DataFrame, runs: pl.DataFrame) -> int:
     """Returns the narrowest bucket, a power of two of seconds, with which the table stays within its bounds.
 
-    It never falls, and depends on nothing but the rows: not on how they are divided among micro-batches and parts.
+    It never falls. It depends on nothing but what is counted: not on the micro-batches and parts in which that comes.
     """
-    if rows.is_empty():
-        return NARROWEST_MS
-    low, high, width = rows.select(low=pl.min("bucket_ms"), high=pl.max("bucket_ms"), width=pl.max("width_ms")).row(0)
-    streams = rows.select("topic", "stream").n_unique()
-    most = max(LEAST_BUCKETS, min(MOST_BUCKETS, MOST_TRAFFIC_ROWS / streams))
-    while high // width - low // width > most:
+    counted = state.select(*_STREAM, pl.col("bucket_ms").alias("began_ms"), pl.col("bucket_ms").alias("last_ms"))
+    rows = pl.concat([counted, runs.select(counted.columns)])
+    low, high = rows.select(pl.min("began_ms"), pl.max("last_ms")).row(0)
+    streams = rows.group_by(_STREAM).len().height
+    most = max(LEAST_BUCKETS, min(MOST_BUCKETS, MOST_TRAFFIC_ROWS / max(1, streams)))
+    width: int = state.select(pl.max("width_ms").fill_null(NARROWEST_MS)).item()
+    while rows.height and high // width - low // width > most:
         width *= 2
-    return int(width)
+    return width
+
+
+def _pieces(runs: pl.DataFrame, width: int) -> pl.DataFrame:
+    """Cuts runs where buckets end, with the counts of each piece, and the offset that its run had `reached` with it."""
+    piece = pl.max_horizontal("piece", width)
+    placed = runs.with_columns(piece, first=pl.col("began_ms") // piece, last=pl.col("last_ms") // piece)
+    is_whole = pl.col("first") == pl.col("last")
+    reached = pl.when(pl.col("last_offset") >= pl.col("first_offset")).then("last_offset").alias("reached")
+    whole = placed.filter(is_whole).select(*_PLACE, "kind", *_COUNTS, reached, pl.col("began_ms").alias("bucket_ms"))
+    both = pl.concat([whole, _cut(placed.filter(~is_whole))])
+    return both.with_columns(pl.col("bucket_ms") - pl.col("bucket_ms") % width)
+
+
+def _cut(runs: pl.DataFrame) -> pl.DataFrame:
+    """Cuts runs into pieces, of which the counts add up to those of the run."""
+    began, number, piece = pl.col("began_ms"), pl.col("number"), pl.col("piece")
+    start = pl.max_horizontal(began, number * piece)
+    end = pl.min_horizontal("at_ms", (number + 1) * piece)
+    reached = _until(pl.col("last_offset") - pl.col("first_offset") + 1, end)
+    pieces = runs.with_columns(pl.int_ranges("first", pl.col("last") + 1).alias("number")).explode("number")
+    return pieces.select(
+        *_PLACE,
+        "kind",
+        *(_until(pl.col(name), end) - _until(pl.col(name), start) for name in _COUNTS),
+        pl.when(reached > 0).then(pl.col("first_offset") + reached - 1).alias("reached"),
+        start.alias("bucket_ms"),
+    )
+
+
+def _until(count: pl.Expr, time: pl.Expr) -> pl.Expr:
+    """Returns how much of a run's count was there at a time: in whole numbers, so that all cuts come to the same."""
+    over, length = time - pl.col("began_ms"), pl.col("at_ms") - pl.col("began_ms")
+    return (count.cast(pl.Int128) * over // length).cast(pl.Int64)
+
+
+def _by_kind(told: pl.DataFrame) -> pl.DataFrame:
+    is_repeated = pl.col("kind") == _REPEATED
+    return told.select(
+        *_PLACE,
+        "bucket_ms",
+        at_kind(Kind.ADMIT, "times").alias("admitted_batches"),
+        at_kind(Kind.ADMIT, "records").alias("admitted_records"),
+        at_kind(Kind.ADMIT, "bytes").alias("admitted_bytes"),
+        pl.when(is_repeated).then("times").alias("repeated"),
+        pl.when(is_repeated).then("reached").otherwise(at_kind(Kind.ADMIT, "reached")).alias("admitted_to"),
+        at_kind(Kind.DELIVER, "records").alias("delivered_records"),
+        at_kind(Kind.DELIVER, "bytes").alias("delivered_bytes"),
+        at_kind(Kind.DELIVER, "reached").alias("delivered_to"),
+        at_kind(Kind.REFUSE, "times").alias("refused"),
+    )
 
 
 SUMMARIES: Final = (Summary(name="traffic", state=_TRAFFIC, fold=_traffic),)
