@@ -74,6 +74,9 @@ _RANGES: Final = columns(
 `records` null: they are not known, or decisions are missing."""
 _JOINED: Final = columns(batch_runs.BATCHES, batches=pl.Int64)
 """What a stream has in 65,536 offsets."""
+_OF_STEP: Final = (
+    "kind", "partition", "move", "first_offset", "last_offset", "records", "group_id", "layout_epoch", "evidence"
+)  # fmt: skip
 _SUMMED: Final = ("records", "sure", "batches", "joined")
 
 
@@ -153,9 +156,9 @@ def _places(facts: Facts, read: pl.DataFrame) -> pl.DataFrame:
 
 
 def _steps(facts: Facts) -> pl.DataFrame:
-    return steps_of(facts.decisions).with_columns(
-        pl.when(IS_DELIVERY).then("last_offset").alias("stood"), pl.lit(facts.newest_ms).alias("seen_ms")
-    )
+    stood = pl.when(IS_DELIVERY).then("last_offset").alias("stood")
+    # what is not asked for would be sorted as well
+    return steps_of(facts.decisions).select(*READER, *_OF_STEP, stood, pl.lit(facts.newest_ms).alias("seen_ms"))
 
 
 def _delivered(steps: pl.DataFrame) -> pl.DataFrame:

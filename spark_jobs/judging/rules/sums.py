@@ -7,9 +7,15 @@ without what ends before `first`; and what lies wholly inside is all that ends u
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
+
+_Numbers: TypeAlias = npt.NDArray[np.int64]
+_MOST: Final = 1 << 62
 
 
 def sums_within(ranges: pl.DataFrame, rows: pl.DataFrame, of: Sequence[str]) -> pl.DataFrame:
@@ -25,31 +31,58 @@ def sums_within(ranges: pl.DataFrame, rows: pl.DataFrame, of: Sequence[str]) -> 
     names = [f"{name}_{which}" for which in ("met", "inside") for name in of]
     if ranges.is_empty() or rows.is_empty():
         return ranges.select(pl.repeat(0, pl.len(), dtype=pl.Int64).alias(name) for name in names)
-    begun = _Sums(rows.select("key", "first_offset", "last_offset", *of), "first_offset", of)
-    ended = _Sums(begun.rows, "last_offset", of)
-    before, last = _packed(ranges, pl.col("first_offset") - 1), _packed(ranges, pl.col("last_offset"))
-    met = begun.up_to(last) - ended.up_to(before)
-    inside = (ended.up_to(last) - begun.up_to(before)).select(pl.all().clip(lower_bound=0))
-    return pl.concat(
-        [met.select(pl.all().name.suffix("_met")), inside.select(pl.all().name.suffix("_inside"))], how="horizontal"
-    )
+    first, last, before, up_to = _packed(rows, ranges)
+    values = [rows.get_column(name).cast(pl.Int64).to_numpy() for name in of]
+    begun, ended = _Sums(first, values), _Sums(last, values)
+    met = begun.up_to(up_to) - ended.up_to(before)
+    inside = np.maximum(ended.up_to(up_to) - begun.up_to(before), 0)
+    return pl.DataFrame(dict(zip(names, [*met, *inside], strict=True)))
 
 
 class _Sums:
-    """Running sums over rows in the order of their keys, and of an offset within these."""
+    """Running sums over rows in the order of some numbers.
 
-    def __init__(self, rows: pl.DataFrame, at: str, of: Sequence[str]) -> None:
-        places = _packed(rows, pl.col(at)).arg_sort()
-        self.rows = rows[places]
-        self._at = _packed(self.rows, pl.col(at)).set_sorted()
-        running = self.rows.select(pl.col(of).cast(pl.Int64).cum_sum())
-        self._sums = pl.concat([running.clear(1).fill_null(0), running])
+    Args:
+        values: Columns that are summed.
+    """
 
-    def up_to(self, asked: pl.Series) -> pl.DataFrame:
+    def __init__(self, at: _Numbers, values: Sequence[_Numbers]) -> None:
+        order = np.argsort(at, kind="stable")  # it is the faster the more is in order already
+        self._at = at[order]
+        self._sums = np.zeros((len(values), len(at) + 1), dtype=np.int64)
+        for sums, column in zip(self._sums, values, strict=True):
+            np.cumsum(column[order], out=sums[1:])
+
+    def up_to(self, asked: _Numbers) -> _Numbers:
         """Returns the sums of what lies at most there. What other keys have is in it, whatever the offset."""
-        return self._sums[self._at.search_sorted(asked, side="right")]
+        return self._sums[:, np.searchsorted(self._at, asked, side="right")]
 
 
-def _packed(rows: pl.DataFrame, at: pl.Expr) -> pl.Series:
-    """Returns key and offset as one number, in whose order they are sorted and found."""
-    return rows.select(pl.col("key").cast(pl.Int128) * (1 << 64) + at).to_series()
+def _packed(rows: pl.DataFrame, ranges: pl.DataFrame) -> Iterator[_Numbers]:
+    """Yields key and offset as one number: of the rows' first and last offsets, and of what ranges ask for.
+
+    Both are counted from the smallest on. Where they are too large together, they are numbered instead.
+    """
+    keys = [each.get_column("key").to_numpy() for each in (rows, ranges)]
+    first, last, asked, up_to = (
+        each.get_column(name).to_numpy() for each in (rows, ranges) for name in ("first_offset", "last_offset")
+    )
+    offsets = [first, last, asked - 1, up_to]
+    (lowest, count), (smallest, width) = _span(keys), _span(offsets)
+    if count * width > _MOST:
+        keys, offsets = _numbered(keys), _numbered(offsets)
+        (lowest, _), (smallest, width) = _span(keys), _span(offsets)
+    for key, at in zip((keys[0], keys[0], keys[1], keys[1]), offsets, strict=True):
+        yield (key - lowest) * width + (at - smallest)
+
+
+def _span(numbers: Sequence[_Numbers]) -> tuple[int, int]:
+    """Returns the smallest of some numbers, and how many there are from it up to the largest."""
+    smallest = min(int(each.min()) for each in numbers)
+    return smallest, max(int(each.max()) for each in numbers) - smallest + 1
+
+
+def _numbered(numbers: Sequence[_Numbers]) -> list[_Numbers]:
+    """Returns numbers as their places among all of them."""
+    every = np.unique(np.concatenate(numbers))
+    return [np.searchsorted(every, each).astype(np.int64) for each in numbers]
