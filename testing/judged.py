@@ -12,7 +12,7 @@ from kordon.spark_jobs.judging.facts import Facts, numbers_of, of_all
 from kordon.spark_jobs.judging.layouts import segments_table
 from kordon.spark_jobs.judging.rule import Rule, State
 from kordon.spark_jobs.judging.rules import belonging
-from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, PLACED, READ_TO, STAYS
+from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, KEYS, PLACED, READ_TO, STAYS
 from kordon.testing.rule_plays import MicroBatch, Played, Row, gaps_in
 
 
@@ -47,6 +47,7 @@ def play(rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]]) -> Pla
             stays=table(stays, STAYS),
             read_to=table(batch.read_to, READ_TO),
             gaps=table(gaps, GAPS),
+            keys=table(batch.keys, KEYS),
             newest_ms=newest_ms,
             is_last=batch.is_last,
         )

@@ -36,6 +36,7 @@ class MicroBatch:
 
     decisions: Sequence[Row] = ()
     batches: Sequence[Row] = ()
+    keys: Sequence[Row] = ()
     read_to: Sequence[Row] = ()
     segments: Sequence[Row] | None = None
     stays: Sequence[Row] | None = None
