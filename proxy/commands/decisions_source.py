@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -70,15 +70,13 @@ async def from_topic(
     Raises:
         LogUnreadable: The brokers cannot be reached, or have no such topic.
     """
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it has to say is raised, too
-    context = upstream_context(upstream.tls) if upstream.tls is not None else None
-    consumer = _consumer(upstream, context)
-    try:
-        await consumer.start()
+    async with reader(upstream) as consumer:
         look_back = None if last is None else max(last, _LOOK_BACK)
-        ends = await _begin(consumer, await _partitions(consumer), look_back, since_ms)
+        spans = await spans_of(consumer, look_back, since_ms)
+        for place, (start, _) in spans.items():
+            consumer.seek(place, start)
         old: list[Entry] = []
-        while not all([await consumer.position(place) >= end for place, end in ends.items()]):
+        while not all([await consumer.position(place) >= end for place, (_, end) in spans.items()]):
             found = await _read(consumer, shows)
             if last is not None:
                 old = _newest(old + found, last)
@@ -90,6 +88,21 @@ async def from_topic(
         while follow:
             for entry in await _read(consumer, shows):
                 yield entry
+
+
+@asynccontextmanager
+async def reader(upstream: Upstream) -> AsyncGenerator[AIOKafkaConsumer]:
+    """Connects to the brokers.
+
+    Raises:
+        LogUnreadable: They cannot be reached, refuse, or fail later on.
+    """
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it has to say is raised, too
+    context = upstream_context(upstream.tls) if upstream.tls is not None else None
+    consumer = _consumer(upstream, context)
+    try:
+        await consumer.start()
+        yield consumer
     except TopicAuthorizationFailedError as error:
         who = (
             "nobody, as who comes without a log-in is," if upstream.sasl is None else upstream.sasl.username or "Kordon"
@@ -168,21 +181,19 @@ async def _partitions(consumer: AIOKafkaConsumer) -> list[TopicPartition]:
     return [TopicPartition(DECISIONS_TOPIC, number) for number in sorted(numbers)]
 
 
-async def _begin(
-    consumer: AIOKafkaConsumer, places: list[TopicPartition], last: int | None, since_ms: int | None
-) -> dict[TopicPartition, int]:
-    """Goes to where reading begins; returns where the partitions end."""
+async def spans_of(
+    consumer: AIOKafkaConsumer, last: int | None, since_ms: int | None
+) -> dict[TopicPartition, tuple[int, int]]:
+    """Assigns the partitions of the topic; returns where reading begins in each, and where it ends now."""
+    places = await _partitions(consumer)
     consumer.assign(places)
     ends = await consumer.end_offsets(places)
-    starts = await consumer.beginning_offsets(places)
-    since = await consumer.offsets_for_times(dict.fromkeys(places, since_ms)) if since_ms is not None else {}
-    for place in places:
-        start = starts[place]
-        if since_ms is not None:
-            found = since[place]
-            start = found.offset if found is not None else ends[place]
-        consumer.seek(place, start if last is None else max(start, ends[place] - last))
-    return dict(ends)
+    starts = dict(await consumer.beginning_offsets(places))
+    if since_ms is not None:
+        found = await consumer.offsets_for_times(dict.fromkeys(places, since_ms))
+        starts = {place: ends[place] if found[place] is None else found[place].offset for place in places}
+    least = {place: 0 if last is None else ends[place] - last for place in places}
+    return {place: (max(starts[place], least[place]), ends[place]) for place in places}
 
 
 async def from_files(
@@ -196,7 +207,7 @@ async def from_files(
     Raises:
         LogUnreadable: There is no such folder.
     """
-    _check(folder)
+    check_folder(folder)
     positions: dict[Path, int] = {}
     found = [entry for entry in _news(folder, positions) if shows(entry)]
     found = found if last is None else _newest(found, last)
@@ -209,7 +220,8 @@ async def from_files(
         found = [entry for entry in _news(folder, positions) if shows(entry)]
 
 
-def _check(folder: Path) -> None:
+def check_folder(folder: Path) -> None:
+    """Raises LogUnreadable if there is no such folder."""
     if not folder.is_dir():
         raise LogUnreadable(f"{folder} is no folder")
 

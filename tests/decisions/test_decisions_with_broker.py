@@ -4,6 +4,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 from click.testing import CliRunner
@@ -147,6 +148,33 @@ def test_tail_shows_what_is_decided(unled_cluster: Cluster) -> None:
     assert shown.exit_code == 0, shown.output
     kinds = [Entry.load(line.encode()).decision.kind for line in shown.output.splitlines()]
     assert {Kind.COMMIT, Kind.ADOPT} <= set(kinds)
+
+
+def test_show_finds_decisions_in_the_topic(unled_cluster: Cluster) -> None:
+    """`kordon decisions show` finds each by worker and number, and begins where it is told to."""
+    bootstrap = unled_cluster.bootstrap("PLAINTEXT")
+    with ProxyProcess.start(bootstrap, config={"decisions": {"to": "topic", "run_ms": 100}}) as proxy:
+        create_managed(proxy.bootstrap, "singled-out")
+        assert proxy.stop() == 0
+    log = log_of(read_topic(bootstrap), "singled-out")
+    wanted = log[len(log) // 2]
+    at = datetime.fromtimestamp(wanted.at_ms / 1000, UTC).isoformat()
+    command = [
+        "decisions",
+        "show",
+        "--bootstrap",
+        f"{bootstrap},{bootstrap}",
+        "--json",
+        f"{wanted.worker}:{wanted.number}",
+    ]
+
+    for more in [], ["--since", at], [f"{wanted.worker}:{len(log)}"]:
+        shown = CliRunner().invoke(main, [*command, *more])
+        assert Entry.load(shown.stdout.encode()) == wanted
+    assert f"the last decision of this worker is number {len(log) - 1}." in shown.stderr
+    late = CliRunner().invoke(main, [*command, "--since", "0s"])
+    assert late.exit_code == 1
+    assert "Without --since, older decisions are searched, too" in late.stderr
 
 
 async def test_decisions_go_as_upstream_says(secure_cluster: Cluster) -> None:
