@@ -16,13 +16,14 @@ from typing import Final
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kordon.client.partitioning import key_hash
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import CHANGE_SECONDS, VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, read_to, write
+from kordon.testing.play_requests import assert_accepted, keyed, new_producer, one_record, produce, read_to, write
 
 PARTITIONS: Final = 3
 GROWN: Final = 4
@@ -108,6 +109,17 @@ def skipped_range(stage: Stage) -> None:
         read_to(client, stage.topic, count)
 
 
+def misplaced_key(stage: Stage) -> None:
+    """A producer writes keys to where Java's partitioner has them, some to each virtual partition."""
+    create_managed(stage.proxy, stage.topic)
+    lots: dict[int, list[bytes]] = {v: [] for v in range(VIRTUAL_PARTITIONS)}
+    for key in (b"key-%d" % number for number in range(16 * VIRTUAL_PARTITIONS)):
+        lots[key_hash(key) % VIRTUAL_PARTITIONS].append(key)
+    with PlainConnection(stage.proxy) as client:
+        identity = new_producer(client)
+        assert_accepted(*(produce(client, stage.topic, v, keyed(identity, 0, keys)) for v, keys in lots.items()))
+
+
 def dropped_decision(stage: Stage) -> None:
     """A producer writes, twice: of one there is no record, and of the other one that tells of a gap."""
     create_managed(stage.proxy, stage.topic)
@@ -161,6 +173,7 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
         Fault.WRITE_AFTER_FENCE.value: write_after_fence,
         Fault.DOUBLED_SEQUENCE.value: doubled_sequence,
         Fault.SKIPPED_RANGE.value: skipped_range,
+        Fault.MISPLACED_KEY.value: misplaced_key,
         Fault.DROPPED_DECISION.value: dropped_decision,
         BYPASS: bypass,
     }

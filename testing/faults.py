@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from kordon.codecs.decision import Decision, Kind
+from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.change_steps import ChangeSteps
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal
@@ -25,10 +26,13 @@ from kordon.proxy.ordering import images, write_sequencer, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import ReadCuts
 from kordon.proxy.ordering.images import WhyNotWritten
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.write_sequencer import Write
 from kordon.proxy.reads import gated_fetching, kept_views
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
+from kordon.proxy.topics.views import VirtualView
 from kordon.proxy.writes.stream_queue import StreamQueue
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 
@@ -51,6 +55,8 @@ class Fault(StrEnum):
     """What a client sends again after its stream has moved is written once more (SEQ-IMAGE)."""
     SKIPPED_RANGE = "skipped-range"
     """A reader is not given one of a stream's batches, once."""
+    MISPLACED_KEY = "misplaced-key"
+    """What clients write to virtual partition 0 is put into 1, and the other way round, always (KEY-HOME)."""
     DROPPED_DECISION = "dropped-decision"
     """A decision is not on record, once: to admit, or of the kind that is named."""
 
@@ -112,6 +118,15 @@ def _skipped_range() -> None:
             taken.size_bytes -= len(skipped[0].data)
 
     _put(kept_views, "_take_from", take_from)
+
+
+def _misplaced_key() -> None:
+    kept = VirtualView.find
+
+    def find(view: VirtualView, layout: Layout, number: int) -> Stream | Code:
+        return kept(view, layout, 1 - number if number in {0, 1} else number)
+
+    _put(VirtualView, "find", find)
 
 
 def _dropped_decision(of: Kind) -> None:
@@ -212,4 +227,5 @@ _FAULTS: Final[dict[Fault, Callable[[], None]]] = {
     Fault.EARLY_CHILD: _early_child,
     Fault.DOUBLED_SEQUENCE: _doubled_sequence,
     Fault.SKIPPED_RANGE: _skipped_range,
+    Fault.MISPLACED_KEY: _misplaced_key,
 }

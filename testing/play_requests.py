@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -23,11 +24,17 @@ def new_producer(client: PlainConnection) -> tuple[int, int]:
     return answer.producer_id, answer.producer_epoch
 
 
+def keyed(identity: tuple[int, int], sequence: int, keys: Iterable[bytes], value: bytes = b"value") -> bytes:
+    """Returns a batch with a record for each key, by a producer with this id and epoch."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, *identity, sequence, 16_000_000)
+    for delta, key in enumerate(keys):
+        builder.append(delta, timestamp=1_700_000_000_000, key=key, value=value, headers=[])
+    return bytes(builder.build())
+
+
 def one_record(identity: tuple[int, int], sequence: int, value: str) -> bytes:
     """Returns a batch of one record, by a producer with this id and epoch."""
-    builder = DefaultRecordBatchBuilder(2, 0, 0, *identity, sequence, 16_000_000)
-    builder.append(0, timestamp=1_700_000_000_000, key=b"key", value=value.encode(), headers=[])
-    return bytes(builder.build())
+    return keyed(identity, sequence, [b"key"], value.encode())
 
 
 def write(client: DialectConnection, topic: str, partition: int, count: int) -> int:

@@ -105,6 +105,11 @@ KINDS: Final = {
             "First look at acks, min.insync.replicas and unclean elections of that partition. Then report the finding.",
         ),
         FindingKind(
+            "misplaced-key",
+            "Keys are in another virtual partition than their producer's partitioner has them",
+            "If it is unknown, ask the producer's owner whether it gives partitions itself. Else report the finding.",
+        ),
+        FindingKind(
             "epoch-fell",
             "A transactional producer got an older epoch than an earlier one",
             "Stop one of the two instances with this transactional.id, and report the finding.",
