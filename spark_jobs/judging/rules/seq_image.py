@@ -30,6 +30,7 @@ forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import polars as pl
@@ -56,6 +57,7 @@ _SEQUENCES: Final = 1 << 31
 """Behind 2^31 - 1 sequences begin at 0 again (DefaultRecordBatch.incrementSequence)."""
 _PRODUCER: Final = ("topic", "stream", "client_producer_id")
 _IDENTITY: Final = (*_PRODUCER, "producer_epoch")
+_ASKED: Final = (*_IDENTITY, "partition", "move")
 _PLACE: Final = ("partition", "move", "tagged")
 """Of a home; not `tagged` before the topic was taken over: then and since it may have the same move."""
 _HOME: Final = (*_IDENTITY, *_PLACE)
@@ -89,20 +91,30 @@ _ADMITS: Final = columns(
 def _check(facts: Facts, state: State) -> RuleOutcome:
     read = read_so_far(state["read"], facts)
     places = _places(facts, read)
-    written = _in_order(pl.concat([state["home"], _written(facts)], how="diagonal"))
-    homes = _homes(written)
-    broken = _broken_runs(written, places)
-    admits = _against_homes(stacked(_ADMITS, state["admit"], _admits(facts)), places, homes)
-    judged = admits.with_columns(_verdict(facts).alias("verdict"))
+    new, asked = _written(facts), stacked(_ADMITS, state["admit"], _admits(facts))
+    known, others = _divided(state["home"], new, asked)
+    homes = _homes(known, new)
+    broken = _broken_runs(_stepped(known, new, homes), places)
+    judged = _against_homes(asked, places, homes).with_columns(_verdict(facts).alias("verdict"))
     return RuleOutcome(
-        findings=pl.concat([_findings_of_runs(broken, facts), _not_there_once(judged, facts)]),
+        findings=pl.concat([_findings_of_runs(broken, facts), _not_there_once(judged, places, homes, facts)]),
         state={
             "read": read,
-            "home": shaped(_needed(homes, facts), _HOMES),
+            "home": _needed(pl.concat([others, shaped(homes, _HOMES)]), facts),
             "admit": shaped(judged.filter(pl.col("verdict") == "wait"), _ADMITS),
         },
         checked=checked(pl.concat([judged, broken, _without_sequences(facts)], how="diagonal_relaxed")),
     )
+
+
+def _divided(homes: pl.DataFrame, *new: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Divides homes into those of producers of which there is something new, and all others: these are most."""
+    if sum(each.height for each in new) > homes.height:
+        return homes, homes.clear()  # not worth it
+    producers = pl.concat([each.select(_PRODUCER) for each in new]).unique()
+    named = homes.join(producers.with_columns(is_named=True), on=_PRODUCER, how="left", maintain_order="left")
+    is_named = pl.col("is_named").is_not_null()
+    return named.filter(is_named).select(homes.columns), named.filter(~is_named).select(homes.columns)
 
 
 def _distance(later: pl.Expr, earlier: pl.Expr) -> pl.Expr:
@@ -126,29 +138,48 @@ def _written(facts: Facts) -> pl.DataFrame:
     return told.select(_WRITTEN.names())
 
 
-def _in_order(written: pl.DataFrame) -> pl.DataFrame:
-    """Sorts what homes had and have got by homes and offsets, each with what stands before it: `sequence_before`."""
-    rows = together(written.sort("first_offset", "last_offset"), _HOME)
-    before = (
-        pl.when(follows(_HOME)).then(pl.col(name).shift(1)).alias(f"{name}_before")
-        for name in ("last_sequence", "last_offset")
-    )
-    return rows.with_columns(*before)
-
-
-def _homes(written: pl.DataFrame) -> pl.DataFrame:
-    newest = pl.col("last_offset").arg_max()
-    return written.group_by(_HOME, maintain_order=True).agg(
-        pl.col("last_sequence").get(newest),
-        pl.min("first_offset"),
+def _homes(known: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
+    """Adds what is new to homes; with the sequences of all that each had and has got, in the order of offsets."""
+    rows = pl.concat([known, new], how="diagonal").group_by(_HOME, maintain_order=True)
+    return rows.agg(
+        pl.last("last_sequence"),
+        pl.first("first_offset"),
         pl.max("last_offset"),
         pl.sum("records"),
         pl.max("seen_ms"),
+        pl.col("first_sequence").alias("begins"),
+        pl.col("last_sequence").alias("ends"),
     )
+
+
+def _stepped(known: pl.DataFrame, new: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
+    """Returns what does not follow on the sequences before it in its home, with what was `expected`: hardly ever any.
+
+    Adds `last_sequence_before` and `last_offset_before`; null: nothing stands before it.
+    """
+    steps = homes.select(pl.int_range(pl.len()).alias("home"), "begins", "ends").explode("begins", "ends")
+    broken = homes[steps.filter(_is_step(("home",), "begins", "ends")).get_column("home").unique()]
+    rows = pl.concat([known, new], how="diagonal").join(broken, on=_HOME, how="semi", maintain_order="left")
+    in_order = together(rows, _HOME)
+    names = ("last_sequence", "last_offset")
+    before = (pl.when(follows(_HOME)).then(pl.col(name).shift(1)).alias(f"{name}_before") for name in names)
+    told = in_order.with_columns(*before, expected=_expected(_HOME, "last_sequence"))
+    return told.filter("tagged", _is_step(_HOME, "first_sequence", "last_sequence"))
+
+
+def _is_step(keys: Sequence[str], first: str, last: str) -> pl.Expr:
+    return pl.col(first) != _expected(keys, last)
+
+
+def _expected(keys: Sequence[str], last: str) -> pl.Expr:
+    """The sequence that follows on those before it: 0 at the beginning of a home."""
+    return pl.when(follows(keys)).then((pl.col(last).shift(1) + 1) % _SEQUENCES).otherwise(0)
 
 
 def _needed(homes: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Leaves out identities whose producer has gone on to another epoch a while ago."""
+    if not homes.select(facts.is_late().any()).item():
+        return homes
     is_newest = pl.col("producer_epoch") == pl.max("producer_epoch").over(_PRODUCER)
     return homes.filter(is_newest | ~facts.is_late())
 
@@ -164,11 +195,9 @@ def _places(facts: Facts, read: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _broken_runs(written: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+def _broken_runs(stepped: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
     """Returns what does not follow on the sequences before it in its home: fail, or unknown where these were taken."""
     before = pl.col("last_sequence_before")
-    expected = ((before + 1) % _SEQUENCES).fill_null(0)
-    stepped = written.filter("tagged", pl.col("first_sequence") != expected).with_columns(expected=expected)
     told = stepped.join(places, on=["topic", "stream", *_PLACE])
     unread = pl.coalesce(pl.col("last_offset_before") < pl.col("hole_to"), ~pl.col("is_whole"))
     is_doubled = _distance(pl.col("first_sequence"), pl.col("expected")) < 0
@@ -216,15 +245,15 @@ def _admits(facts: Facts) -> pl.DataFrame:
 
 def _against_homes(admits: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
     """Adds to acknowledgements what their identity has in their home, `here`, and in those before."""
-    its = [*_IDENTITY, "partition", "move"]
     newest = homes.group_by(_PRODUCER).agg(pl.max("producer_epoch").alias("newest_epoch"))
-    asked = admits.select(its).unique(maintain_order=True)  # identities are few
-    known = _over_homes(asked, places, homes)
-    return admits.join(known, on=its, how="left").join(newest, on=_PRODUCER, how="left")
+    known = _up_to_homes(admits, places, homes).group_by(_ASKED).agg(*_told_here(), *_told_of_earlier())
+    return admits.join(known, on=_ASKED, how="left").join(newest, on=_PRODUCER, how="left")
 
 
-def _over_homes(asked: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
+def _up_to_homes(admits: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
+    """Returns, for each identity and home that acknowledgements name, this home and those before, in their order."""
     of_home = {name: f"{name}_of_home" for name in _PLACE}
+    asked = admits.select(_ASKED).unique(maintain_order=True)  # identities are few
     rows = (
         asked.join(places.rename(of_home), on=["topic", "stream"])
         .filter(pl.col("move_of_home") <= pl.col("move"))
@@ -233,13 +262,7 @@ def _over_homes(asked: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame) 
     )
     is_of_move = pl.col("move_of_home") == pl.col("move")
     is_here = is_of_move & (pl.col("partition_of_home") == pl.col("partition")) & pl.col("tagged_of_home")
-    told = rows.with_columns(is_here=is_here, earlier=_earlier())
-    return told.group_by(*_IDENTITY, "partition", "move").agg(*_told_here(), *_told_of_earlier())
-
-
-def _earlier() -> pl.Expr:
-    """What the identity has in a home, in words; null: nothing."""
-    return pl.format("{}-{} offsets {} to {}", "topic", "partition_of_home", "first_offset", "last_offset")
+    return rows.with_columns(is_here=is_here)
 
 
 def _told_here() -> list[pl.Expr]:
@@ -253,7 +276,6 @@ def _told_of_earlier() -> list[pl.Expr]:
         (pl.col("is_here") | pl.col("is_read")).all().alias("before_is_read"),
         (is_there & ~pl.col("is_whole") & pl.col("has_to").is_null()).any().alias("is_unsure"),
         (pl.col("has_to") + 1).filter(is_there).sum().alias("image"),
-        pl.col("earlier").filter(is_there).drop_nulls().last(),
     ]
 
 
@@ -301,15 +323,23 @@ _DOUBLED: Final = (
 )
 
 
-def _not_there_once(judged: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _not_there_once(judged: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    wrong = judged.filter(pl.col("verdict").is_in(["lost-write", "doubled-sequence"]))
     is_lost = pl.col("verdict") == "lost-write"
-    shown = judged.filter(pl.col("verdict").is_in(["lost-write", "doubled-sequence"])).with_columns(
+    shown = wrong.join(_earlier(wrong, places, homes), on=_ASKED, how="left").with_columns(
         kind="verdict",
         text=pl.when(is_lost).then(pl.lit(_LOST)).otherwise(pl.lit(_DOUBLED)),
         decisions=named(decision()),
         verdict=pl.lit(FAIL),
     )
     return findings(shown, RULE.number, RULE.name, (*_IDENTITY, "move", "first_offset"), facts)
+
+
+def _earlier(wrong: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
+    """Returns what identities have in the last home before, in words."""
+    words = pl.format("{}-{} offsets {} to {}", "topic", "partition_of_home", "first_offset", "last_offset")
+    before = _up_to_homes(wrong, places, homes).filter(~pl.col("is_here") & pl.col("has_to").is_not_null())
+    return before.group_by(_ASKED, maintain_order=True).agg(words.last().alias("earlier"))
 
 
 def _without_sequences(facts: Facts) -> pl.DataFrame:
