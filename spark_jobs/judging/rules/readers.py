@@ -24,15 +24,18 @@ READER: Final = columns(
 _WHO: Final = ("worker", "connection", "topic", "stream")
 
 IS_DELIVERY: Final = pl.col("kind") == Kind.DELIVER.value
+_STEPS: Final = (Kind.DELIVER.value, Kind.REWIND.value)
 
 
-def steps_of(decisions: pl.DataFrame) -> pl.DataFrame:
-    """Returns what readers were given, and where they asked to go on."""
+def steps_of(decisions: pl.DataFrame, *others: Kind) -> pl.DataFrame:
+    """Returns what readers were given, and where they asked to go on; and decisions on them of other kinds."""
     is_of_reader = pl.all_horizontal(pl.col("connection", "topic", "stream", "partition").is_not_null())
-    return decisions.filter(pl.col("kind").is_in([Kind.DELIVER.value, Kind.REWIND.value]) & is_of_reader)
+    return decisions.filter(pl.col("kind").is_in([*_STEPS, *others]) & is_of_reader)
 
 
-def in_order(readers: pl.DataFrame, steps: pl.DataFrame, before: Sequence[str]) -> pl.DataFrame:
+def in_order(
+    readers: pl.DataFrame, steps: pl.DataFrame, before: Sequence[str], carried: Sequence[str] = ()
+) -> pl.DataFrame:
     """Returns steps, and readers as they stood before all of these, in the order of each reader.
 
     Args:
@@ -40,20 +43,26 @@ def in_order(readers: pl.DataFrame, steps: pl.DataFrame, before: Sequence[str]) 
         steps: With the columns of `readers`, and others.
         before: Columns of which each row gets the value in its reader's row before, as `<column>_before`; null: there
             is none.
+        carried: Columns that a row which has null there takes over from its reader's row before.
 
     Returns:
         With `is_newest`. Rows of the state have no `kind`.
     """
     rows = together(pl.concat([readers, steps], how="diagonal").sort("number"), _WHO)
     goes_on = follows(_WHO)
-    return rows.with_columns(
+    return rows.with_columns(_carried(name, goes_on) for name in carried).with_columns(
         *(pl.when(goes_on).then(pl.col(name).shift(1)).alias(f"{name}_before") for name in before),
         goes_on.shift(-1, fill_value=False).not_().alias("is_newest"),
     )
 
 
-def still_open(steps: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+def _carried(name: str, goes_on: pl.Expr) -> pl.Expr:
+    is_told = pl.col(name).is_not_null() | ~goes_on
+    return pl.col(name).gather(pl.when(is_told).then(pl.int_range(pl.len())).forward_fill())
+
+
+def still_open(steps: pl.DataFrame, facts: Facts, quiet_ms: int = QUIET_MS) -> pl.DataFrame:
     """Returns the newest step of each reader whose connection is open, as far as is known."""
     closed = facts.of_all.filter(pl.col("kind") == Kind.CLOSE.value)
-    heard_of = steps.filter(pl.col("is_newest") & (pl.col("at_ms") > facts.newest_ms - QUIET_MS))
+    heard_of = steps.filter(pl.col("is_newest") & (pl.col("at_ms") > facts.newest_ms - quiet_ms))
     return heard_of.join(closed, on=["worker", "connection"], how="anti", maintain_order="left")
