@@ -122,6 +122,30 @@ def test_traffic_of_a_day_has_wider_buckets_and_the_same_sums() -> None:
     assert {row["width_ms"] for row in rows} == {512_000}
 
 
+def test_buckets_are_as_wide_as_all_traffic_needs_however_it_comes() -> None:
+    """Where a bucket begins that was widened before is no time at which anything was written."""
+    told = [decided(each, "admit", at, **ADMIT) for each, at in enumerate((1.9, 300, 481.8))]
+
+    at_once = folded("traffic", told)
+
+    assert {row["width_ms"] for row in at_once} == {2_000}
+    assert sorted(map(repr, folded("traffic", told[:2], told[2:]))) == sorted(map(repr, at_once))
+
+
+def test_a_run_of_which_the_times_cannot_be_is_left_out() -> None:
+    """It breaks nothing, and neither do counts that no topic can hold."""
+    absurd = [
+        decided(0, "admit", **ADMIT, began_ms=-(2**63)) | {"at_ms": 2**63 - 1},
+        decided(1, "admit", 9, **(ADMIT | {"bytes": 2**63 - 1}), began_ms=START),
+        decided(2, "admit", 1, **(ADMIT | {"partition": 7})),
+    ]
+
+    rows = folded("traffic", absurd)
+
+    assert sum(row["admitted_bytes"] for row in rows if row["partition"] == 0) == 2**63 - 1
+    assert [row["admitted_records"] for row in rows if row["partition"] == 7] == [10]
+
+
 def test_a_fence_is_one_row_with_the_times_of_its_steps() -> None:
     """Its steps come from several workers, in several micro-batches."""
     members = {"members": ["w1", "w2"], "sealed": [0], "kind": "change"}
@@ -169,6 +193,16 @@ def test_a_layout_is_in_force_since_the_first_that_says_so() -> None:
     assert row["adopted"] == 2
 
 
+def test_a_topic_that_is_let_go_is_told_beside_its_layouts() -> None:
+    """It has no epoch, and a layout that was never written down no offset."""
+    told = [decided(0, "adopt", 1, layout_epoch=0, layouts_offset=-1), decided(1, "forget", 2)]
+
+    gone, adopted = sorted(folded("layouts", told), key=lambda row: row["layout_epoch"])
+
+    assert (gone["layout_epoch"], gone["since_ms"], gone["forgotten_ms"]) == (-1, None, START + 2000)
+    assert (adopted["layout_epoch"], adopted["layouts_offset"], adopted["adopted"]) == (0, None, 1)
+
+
 def test_holds_that_overlap_are_one_pause() -> None:
     """A hold in one micro-batch is released in the next; another one has no end yet."""
     held = {"connection": None, "reason": "fence"}
@@ -186,6 +220,25 @@ def test_holds_that_overlap_are_one_pause() -> None:
         (9000, None),
     ]
     assert (rows[0]["holds"], rows[0]["longest_ms"]) == (2, 500)
+
+
+def test_a_pause_does_not_end_before_it_began() -> None:
+    """A worker's clock may be set back; the order of its decisions is that of their numbers."""
+    held = {"stream": 1, "connection": None, "reason": "fence"}
+
+    (row,) = folded("pauses", [decided(0, "hold", 5.0, **held), decided(1, "release", 4.0, **held)])
+
+    assert (row["began_ms"], row["ended_ms"], row["longest_ms"]) == (START + 5000, START + 5000, 0)
+
+
+def test_a_hold_that_begins_where_another_ends_is_the_same_pause() -> None:
+    """Nobody could write in between."""
+    one, other = ({"stream": stream, "connection": None, "reason": "fence"} for stream in (1, 2))
+    told = [decided(0, "hold", 1, **one), decided(1, "release", 2, **one), decided(2, "hold", 2, **other)]
+
+    (row,) = folded("pauses", told, [decided(3, "release", 3, **other)])
+
+    assert (row["began_ms"], row["ended_ms"], row["holds"]) == (START + 1000, START + 3000, 2)
 
 
 @pytest.mark.parametrize("rule", ["PARENT-FIRST", "KIP-253 8"], ids=["named", "of an older log"])
@@ -253,19 +306,15 @@ def test_what_was_read_is_told_by_partition() -> None:
     batches = [
         {**batch, "base_offset": 10, "last_offset": 14, "v": 3, "max_timestamp_ms": START},
         {**batch, "base_offset": 15, "last_offset": 19, "v": None, "max_timestamp_ms": -1},
+        {**batch, "base_offset": 20, "last_offset": 20, "v": None, "max_timestamp_ms": -1, "is_control": True},
     ]
-    reached = [{"topic": "orders", "partition": 2, "log_start": 10, "next_offset": 20}]
+    reached = [{"topic": "orders", "partition": 2, "log_start": 10, "next_offset": 21}]
 
     (read,) = folded("read_batches", [], batches=batches, read_to=reached)
     (told,) = folded("read_decisions", [decided(7, "admit", 1)], [decided(9, "admit", 2)])
 
-    assert (read["batches"], read["records"], read["untagged"], read["log_start"], read["next_offset"]) == (
-        2,
-        10,
-        1,
-        10,
-        20,
-    )
+    assert (read["batches"], read["records"], read["untagged"], read["control"]) == (3, 15, 1, 1)
+    assert (read["log_start"], read["next_offset"], read["last_offset"]) == (10, 21, 20)
     assert read["first_ms"] == START
     assert (told["decisions"], told["first_offset"], told["last_offset"]) == (2, 7, 9)
 
@@ -284,3 +333,17 @@ def test_the_decisions_that_a_finding_names_are_kept(monkeypatch: pytest.MonkeyP
     named = {row["number"]: json.loads(row["decision"]) for row in rows}
     assert named[2]["records"] == 10
     assert "group_id" not in named[2]
+
+
+def test_a_proof_has_what_the_decision_says_whatever_stands_in_its_texts() -> None:
+    """Fields without a value are left out, as they are in the log; evidence is cut where it is long."""
+    texts = {"client_id": 'a "client":null, ü\n', "reason": '"x":null', "evidence": {"rule": None, "holes": 3}}
+
+    rows = folded("proofs", [decided(0, "refuse", 1, **texts), decided(1, "admit", 2, evidence={"text": "ü" * 9_000})])
+
+    told, long = (json.loads(row["decision"]) for row in sorted(rows, key=lambda row: row["number"]))
+    its_own = {"client_id": texts["client_id"], "reason": '"x":null', "evidence": '{"rule": null, "holes": 3}'}
+    assert told == {
+        "worker": "w1", "host": "a", "number": 0, "kind": "refuse", "at_ms": START + 1000, "topic": "orders", **its_own
+    }  # fmt: skip
+    assert len(long["evidence"]) == proofs.MOST_EVIDENCE

@@ -10,30 +10,23 @@ import polars as pl
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.schema import columns
-from kordon.spark_jobs.judging.summaries.summary import Summary, at_kind, grouped, is_of, newest_of
+from kordon.spark_jobs.judging.summaries.summary import Summary, at_kind, grouped, is_of, longs, newest_of
 from kordon.spark_jobs.judging.tables import evidence, stacked
 
 MOST_FENCES: Final = 1_000
 MOST_LAYOUTS: Final = 1_000
 
 
+_STEPS: Final = ("fenced_ms", "acknowledged_ms", "cut_ms", "committed_ms", "cancelled_ms")
 _FENCES: Final = columns(
     topic=pl.String,
     fence=pl.String,
     kind=pl.String,
     layout_epoch=pl.Int32,
     sealed=pl.String,
-    members=pl.Int64,
-    acknowledged=pl.Int64,
-    fenced_ms=pl.Int64,
-    acknowledged_ms=pl.Int64,
-    cut_ms=pl.Int64,
-    committed_ms=pl.Int64,
-    cancelled_ms=pl.Int64,
-    layouts_offset=pl.Int64,
+    **longs("members", "acknowledged", *_STEPS, "layouts_offset"),
 )
 _FIRST_OF_FENCE: Final = ("fenced_ms", "committed_ms", "cancelled_ms", "layouts_offset")
-_STEPS: Final = ("fenced_ms", "acknowledged_ms", "cut_ms", "committed_ms", "cancelled_ms")
 
 
 def _fences(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> pl.DataFrame:
@@ -75,12 +68,7 @@ _LAYOUTS: Final = columns(
     v_count=pl.Int32,
     u=pl.Int32,
     placement=pl.String,
-    since_ms=pl.Int64,
-    committed_ms=pl.Int64,
-    adopted_ms=pl.Int64,
-    adopted=pl.Int64,
-    layouts_offset=pl.Int64,
-    forgotten_ms=pl.Int64,
+    **longs("since_ms", "committed_ms", "adopted_ms", "adopted", "layouts_offset", "forgotten_ms"),
 )
 _FIRST_OF_LAYOUT: Final = ("since_ms", "committed_ms", "adopted_ms", "layouts_offset")
 

@@ -9,7 +9,7 @@ import polars as pl
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.schema import columns
-from kordon.spark_jobs.judging.summaries.summary import Summary, at_kind, grouped, is_of, newest_of
+from kordon.spark_jobs.judging.summaries.summary import Summary, at_kind, grouped, is_of, longs, newest_of
 from kordon.spark_jobs.judging.tables import stacked
 
 MOST_WORKERS: Final = 2_000
@@ -19,13 +19,7 @@ MOST_REASONS: Final = 2_000
 _WORKERS: Final = columns(
     worker=pl.String,
     host=pl.String,
-    decisions=pl.Int64,
-    first_number=pl.Int64,
-    last_number=pl.Int64,
-    first_ms=pl.Int64,
-    last_ms=pl.Int64,
-    leases_lost=pl.Int64,
-    dropped=pl.Int64,
+    **longs("decisions", "first_number", "last_number", "first_ms", "last_ms", "leases_lost", "dropped"),
 )
 _WORKER: Final = ("worker", "host")
 
@@ -54,9 +48,7 @@ _REASONS: Final = columns(
     api_key=pl.Int32,
     rule=pl.String,
     reason=pl.String,
-    times=pl.Int64,
-    first_ms=pl.Int64,
-    last_ms=pl.Int64,
+    **longs("times", "first_ms", "last_ms"),
 )
 _REASONED: Final = ("kind", "topic", "api_key", "rule", "reason")
 

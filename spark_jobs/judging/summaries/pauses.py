@@ -9,7 +9,7 @@ import polars as pl
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.schema import columns
-from kordon.spark_jobs.judging.summaries.summary import Summary, is_of, newest_of
+from kordon.spark_jobs.judging.summaries.summary import Summary, is_of, longs, newest_of
 from kordon.spark_jobs.judging.tables import shaped
 
 MOST_PAUSES: Final = 500
@@ -22,12 +22,7 @@ _PAUSES: Final = columns(
     reason=pl.String,
     worker=pl.String,
     stream=pl.Int32,
-    connection=pl.Int64,
-    number=pl.Int64,
-    began_ms=pl.Int64,
-    ended_ms=pl.Int64,
-    holds=pl.Int64,
-    longest_ms=pl.Int64,
+    **longs("connection", "number", "began_ms", "ended_ms", "holds", "longest_ms"),
 )
 _HELD: Final = ("worker", "topic", "stream", "connection")
 _SAME: Final = ("topic", "what", "reason")

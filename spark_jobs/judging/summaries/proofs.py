@@ -58,8 +58,8 @@ def _chosen(decisions: pl.DataFrame, named: pl.DataFrame) -> pl.DataFrame:
     told = told.select("at_ms", held.alias("held"))
     is_recent = pl.col("held") == "recent"
     since = told.filter(is_recent).select(pl.col("at_ms").top_k(MOST_RECENT).min()).item()
-    is_new = ~is_recent | (pl.col("at_ms") >= pl.lit(since, pl.Int64))
-    return pl.concat([decisions, told.select("held")], how="horizontal").filter(is_new)
+    may_stay = ~is_recent | (pl.col("at_ms") >= pl.lit(since, pl.Int64))
+    return pl.concat([decisions, told.select("held")], how="horizontal").filter(may_stay)
 
 
 def _newest(rows: pl.DataFrame) -> pl.DataFrame:
@@ -75,7 +75,7 @@ def _as_json(decisions: pl.DataFrame) -> pl.Series:
     told = [name for name in _SHOWN if decisions.get_column(name).null_count() < decisions.height]
     text = pl.struct(*told, pl.col("evidence").str.head(MOST_EVIDENCE)).struct.json_encode()
     # in a text a quote has a backslash before it, so that this finds nothing but fields
-    without = text.str.replace_all('"[a-z_]+":null,?', "").str.replace(r",\}$", "}")
+    without = text.str.replace_all(r'"\w+":null,?', "").str.replace(r",\}$", "}")
     return decisions.select(without.alias("decision")).to_series()
 
 

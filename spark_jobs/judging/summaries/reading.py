@@ -8,17 +8,13 @@ import polars as pl
 
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.schema import columns
-from kordon.spark_jobs.judging.summaries.summary import Summary, grouped
+from kordon.spark_jobs.judging.summaries.summary import Summary, grouped, longs
 from kordon.spark_jobs.judging.tables import stacked
 
 _READ_DECISIONS: Final = columns(
     log_partition=pl.Int32,
     kind=pl.String,
-    decisions=pl.Int64,
-    first_offset=pl.Int64,
-    last_offset=pl.Int64,
-    first_ms=pl.Int64,
-    last_ms=pl.Int64,
+    **longs("decisions", "first_offset", "last_offset", "first_ms", "last_ms"),
 )
 _FIRST: Final = ("first_offset", "first_ms")
 
@@ -36,22 +32,12 @@ def _read_decisions(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -
     return grouped(stacked(_READ_DECISIONS, state, new), keys, sums=["decisions"], least=_FIRST)
 
 
+_COUNTS: Final = ("batches", "records", "bytes", "untagged", "control")
 _READ_BATCHES: Final = columns(
     topic=pl.String,
     partition=pl.Int32,
-    batches=pl.Int64,
-    records=pl.Int64,
-    bytes=pl.Int64,
-    untagged=pl.Int64,
-    control=pl.Int64,
-    first_offset=pl.Int64,
-    last_offset=pl.Int64,
-    log_start=pl.Int64,
-    next_offset=pl.Int64,
-    first_ms=pl.Int64,
-    last_ms=pl.Int64,
+    **longs(*_COUNTS, "first_offset", "last_offset", "log_start", "next_offset", "first_ms", "last_ms"),
 )
-_COUNTS: Final = ("batches", "records", "bytes", "untagged", "control")
 
 
 def _read_batches(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> pl.DataFrame:

@@ -9,7 +9,7 @@ import polars as pl
 
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.judging.facts import Facts, nothing
-from kordon.spark_jobs.judging.schema import FINDINGS
+from kordon.spark_jobs.judging.schema import FINDINGS, Column
 from kordon.spark_jobs.judging.tables import stacked
 
 
@@ -50,6 +50,11 @@ def grouped(
 
 def _sum(name: str) -> pl.Expr:
     return pl.when(pl.col(name).count() > 0).then(pl.col(name).sum())
+
+
+def longs(*names: str) -> dict[str, Column]:
+    """Returns columns of whole numbers, for a schema."""
+    return dict.fromkeys(names, pl.Int64)
 
 
 def at_kind(kind: Kind, value: str | pl.Expr) -> pl.Expr:

@@ -9,7 +9,7 @@ import polars as pl
 from kordon.codecs.decision import Kind
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.schema import columns
-from kordon.spark_jobs.judging.summaries.summary import Summary, at_kind, grouped, is_of
+from kordon.spark_jobs.judging.summaries.summary import Summary, at_kind, grouped, is_of, longs
 from kordon.spark_jobs.judging.tables import evidence, stacked
 
 MOST_BUCKETS: Final = 240
@@ -27,17 +27,9 @@ _TRAFFIC: Final = columns(
     stream=pl.Int32,
     move=pl.Int32,
     partition=pl.Int32,
-    bucket_ms=pl.Int64,
-    width_ms=pl.Int64,
-    admitted_batches=pl.Int64,
-    admitted_records=pl.Int64,
-    admitted_bytes=pl.Int64,
-    repeated=pl.Int64,
-    admitted_to=pl.Int64,
-    delivered_records=pl.Int64,
-    delivered_bytes=pl.Int64,
-    delivered_to=pl.Int64,
-    refused=pl.Int64,
+    **longs("bucket_ms", "width_ms"),
+    **longs("admitted_batches", "admitted_records", "admitted_bytes", "repeated", "admitted_to"),
+    **longs("delivered_records", "delivered_bytes", "delivered_to", "refused"),
 )
 _STREAM: Final = ("topic", "stream")
 _PLACE: Final = (*_STREAM, "move", "partition")
@@ -70,10 +62,11 @@ def _runs(decisions: pl.DataFrame) -> pl.DataFrame:
 
     Pieces are seconds that are doubled until there are few of them, so that they fit into buckets.
     """
-    is_placed = pl.all_horizontal(pl.col(*_STREAM, "at_ms").is_not_null())
     is_repeated = (pl.col("kind") == Kind.ADMIT.value) & (evidence("$.repeated") == "true")
     began, piece = pl.min_horizontal("began_ms", "at_ms"), pl.col("piece")
-    doubled = ((pl.col("at_ms") - began) / (NARROWEST_MS * MOST_PIECES)).log(2).ceil().clip(0)
+    length = pl.col("at_ms") - began
+    is_placed = pl.all_horizontal(pl.col(_STREAM).is_not_null(), length >= 0)  # or it is too long for a number
+    doubled = (length / (NARROWEST_MS * MOST_PIECES)).log(2).ceil().clip(0)
     told = decisions.lazy().filter(is_of(Kind.ADMIT, Kind.DELIVER, Kind.REFUSE), is_placed)
     runs = told.select(
         *_PLACE,
