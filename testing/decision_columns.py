@@ -91,6 +91,12 @@ FORMS: Final = (
     ),
     _form("rewind", Kind.REWIND, f"{_CLIENT} topic stream partition move {_OFFSETS} reason evidence"),
     _form("position", Kind.POSITION, f"{_CLIENT} api_key group_id member_id generation_id topic evidence"),
+    _form(
+        "group's commit",
+        Kind.OFFSET_COMMIT,
+        f"{_CLIENT} api_key group_id member_id generation_id topic {_LAYOUT} batches evidence",
+    ),
+    _form("told commits", Kind.OFFSET_FETCH, f"{_CLIENT} api_key group_id topic {_LAYOUT} evidence"),
     _form("limit", Kind.LIMIT, f"{_CLIENT} rule evidence"),
     _form("end of a connection", Kind.CLOSE, f"{_CLIENT} reason"),
     _form("gap", Kind.GAP, "first_number last_number batches reason"),

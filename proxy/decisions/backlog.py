@@ -85,6 +85,11 @@ class Backlog:
         return len(self._waiting)
 
     @property
+    def newest_number(self) -> int:
+        """The number of the newest decision; -1: there was none yet."""
+        return self._number - 1
+
+    @property
     def oldest_ms(self) -> int | None:
         """The time of the oldest decision that waits, in milliseconds since 1970; None: none waits."""
         return self._waiting[0].at_ms if self._waiting else None

@@ -3,7 +3,8 @@
 `note` takes one decision. `admitted`, `delivered` and `refused` take one batch, answer or error each, and merge it into
 a run (`runs.py`). A run ends when the next event does not go on with it, when it is older than `run_ms`, and when its
 connection ends. It also ends before a decision that changes the rules for its topic. So what was admitted under a
-layout stands before the worker's acknowledgement of the next fence.
+layout stands before the worker's acknowledgement of the next fence. What groups commit has runs of its own
+(`commits.py`), which last longer and say nothing about layouts.
 
 `NoJournal` has the same methods and does nothing.
 """
@@ -17,6 +18,7 @@ from typing import Final
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.commits import Commits
 from kordon.proxy.decisions.events import NO_GROUP, NOTHING, Given, OwnError, ReadingMember
 from kordon.proxy.decisions.runs import Client, ReadRun, RefusalRun, Run, WriteRun
 from kordon.proxy.ordering.write_sequencer import Write
@@ -46,6 +48,7 @@ class Journal:
         self._numbers = itertools.count(1)
         self._open: dict[Run, None] = {}
         """Open runs, the oldest first."""
+        self.commits = Commits(backlog, self._now_ms)
 
     def connected(self, principal: str | None = None) -> Client:
         """Numbers a connection."""
@@ -135,10 +138,12 @@ class Journal:
         oldest = list(itertools.islice(self._open, most))
         for run in itertools.takewhile(lambda each: each.began_ms <= until, oldest):
             self._end(run)
+        self.commits.end_old()
 
     def end_runs(self) -> None:
         """Ends all runs, because no event follows."""
         self._end_all(None)
+        self.commits.end_all()
 
     def _begin(self, run: Run) -> None:
         run.client.recorded = True

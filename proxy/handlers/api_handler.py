@@ -140,6 +140,16 @@ class ApiHandler(ABC):
         ...
 
 
+class Watch(Generic[ToldT]):
+    """Looks at the answer to one request, and changes nothing."""
+
+    def answered(self, answer: ToldT) -> None:
+        """Looks at it as the broker gives it."""
+
+    def told(self, answer: ToldT) -> None:
+        """Looks at it as the client gets it."""
+
+
 class TranslatedApi(ApiHandler, Generic[AskedT, ToldT]):
     """A handler that has the broker answer, and changes requests and responses on their way."""
 
@@ -158,6 +168,9 @@ class TranslatedApi(ApiHandler, Generic[AskedT, ToldT]):
     def record(self, held: HeldRequest, answer: ToldT) -> None:
         """Records what a translated answer tells the client; called where decisions are recorded."""
 
+    def watch(self, held: HeldRequest, value: AskedT) -> Watch[ToldT] | None:
+        """Returns what looks at the answer to a request, also if nothing is to be changed; `value` is the request."""
+
     def takes_time(self, topics: ManagedTopics) -> bool:
         """Whether `wait` or `complete` may have something to do, or the translation is long."""
         return False
@@ -171,30 +184,38 @@ class TranslatedApi(ApiHandler, Generic[AskedT, ToldT]):
     def decide(self, held: HeldRequest) -> Handled:
         """Has the broker asked what it understands, and its answer translated back."""
         value: AskedT = held.read()
+        watch = self.watch(held, value)
         changed = self.request(held.version, value, held.topics)
-        if not (changed or self.answers_always):
+        if not (changed or self.answers_always or watch):
             return None
         body = bytes(held.body)
         asked = held.build(value) if changed else None
+        watch, takes_time = watch or Watch[ToldT](), self.takes_time(held.topics)
 
         def back(answer: ToldT) -> None:
+            watch.answered(answer)
             self.response(held.version, answer, held.topics, parse_request(held.route, body))
             if held.shared.refusals.is_on:
                 self.record(held, answer)
+            if not takes_time:
+                watch.told(answer)
 
-        if self.takes_time(held.topics):
-            return TranslatedLater(self, held, Translate(asked or body, back))
+        if takes_time:
+            return TranslatedLater(self, held, Translate(asked or body, back), watch)
         return Translate(asked, back)
 
 
 class TranslatedLater(ServedRequest, Generic[AskedT, ToldT]):
     """A request whose answer cannot be translated at once."""
 
-    def __init__(self, handler: TranslatedApi[AskedT, ToldT], held: HeldRequest, translation: Translate) -> None:
+    def __init__(
+        self, handler: TranslatedApi[AskedT, ToldT], held: HeldRequest, translation: Translate, watch: Watch[ToldT]
+    ) -> None:
         self.rest = translation.body
         self.back = translation.back
         self._handler = handler
         self._held = held
+        self._watch = watch
 
     async def answer(self, part: Awaitable[ToldT] | None) -> Answer:
         """Translates the broker's answer when that can be done, and completes it."""
@@ -203,4 +224,5 @@ class TranslatedLater(ServedRequest, Generic[AskedT, ToldT]):
         await self._handler.wait(answer, shared.topics)
         await shared.turns.do(partial(self.back, answer))
         await self._handler.complete(answer)
+        await shared.turns.do(partial(self._watch.told, answer))
         return partial(response(route.api.key).build_last, route.version, answer)

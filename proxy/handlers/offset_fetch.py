@@ -28,7 +28,7 @@ from kordon.codecs.bodies import (
 from kordon.codecs.bodies import OffsetFetchResponse as Response
 from kordon.codecs.bodies import OffsetFetchResponsePartition as Commit
 from kordon.codecs.error_codes import Code
-from kordon.proxy.handlers.api_handler import TranslatedApi
+from kordon.proxy.handlers.api_handler import HeldRequest, TranslatedApi, Watch
 from kordon.proxy.handlers.face_rows import show_id
 from kordon.proxy.handlers.shown_topics import NO_TOPICS
 from kordon.proxy.ordering.inherited_positions import inherited_positions
@@ -39,6 +39,7 @@ from kordon.proxy.topics.names import NO_ID, asked_by_real_id, with_real_id
 
 if TYPE_CHECKING:
     from kordon.proxy.handlers.caught_up import CaughtUp
+    from kordon.proxy.handlers.told_commits import ToldCommits
 
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
@@ -55,13 +56,19 @@ class OffsetFetch(TranslatedApi[Request, Response]):
 
     Args:
         caught_up: Raises the commits of groups that have read all; None: nobody does.
+        told: Puts on record what is told; None: nobody does.
     """
 
     key = apis.OFFSET_FETCH
     answers_always = True  # all topics may be asked for
 
-    def __init__(self, caught_up: CaughtUp | None = None) -> None:
+    def __init__(self, caught_up: CaughtUp | None = None, told: ToldCommits | None = None) -> None:
         self._caught_up = caught_up
+        self._told = told
+
+    def watch(self, held: HeldRequest, value: Request) -> Watch[Response] | None:
+        """Returns what puts the answer on record."""
+        return self._told.watch(held, value) if self._told is not None else None
 
     def request(self, version: int, value: Request, topics: ManagedTopics) -> bool:
         """Asks for the commits of faces in place of managed topics, and for those from before."""
@@ -94,13 +101,21 @@ class OffsetFetch(TranslatedApi[Request, Response]):
 
 
 class DialectOffsetFetch(TranslatedApi[Request, Response]):
-    """Tells commits on physical partitions; those on virtual ones are looked up for topics that a request names."""
+    """Tells commits on physical partitions; those on virtual ones are looked up for topics that a request names.
+
+    Args:
+        told: As `OffsetFetch` has it.
+    """
 
     key = apis.OFFSET_FETCH
     answers_always = True
 
-    def __init__(self) -> None:
-        self._hidden = OffsetFetch()
+    def __init__(self, told: ToldCommits | None = None) -> None:
+        self._hidden = OffsetFetch(told=told)
+
+    def watch(self, held: HeldRequest, value: Request) -> Watch[Response] | None:
+        """Returns what puts the answer on record."""
+        return self._hidden.watch(held, value)
 
     def request(self, version: int, value: Request, topics: ManagedTopics) -> bool:
         """Asks for what was committed on virtual partitions besides."""
@@ -178,7 +193,7 @@ def merged(rows: Iterable[ToldTopic], topics: ManagedTopics) -> list[ToldTopic]:
     of_faces: dict[str, ToldTopic] = {}
     from_before: dict[str, ToldTopic] = {}
     for row in rows:
-        topic, is_face = _answered_topic(row, topics)
+        topic, is_face = answered_topic(row, topics)
         if topic is not None:
             _rename(row, topic.name, topic.face_id)
             if not is_face:
@@ -226,7 +241,7 @@ def _tells(row: Commit) -> bool:
     return row.error_code == Code.UNSTABLE_OFFSET_COMMIT or (not row.error_code and row.committed_offset != _NO_OFFSET)
 
 
-def _answered_topic(row: ToldTopic, topics: ManagedTopics) -> tuple[ManagedTopic | None, bool]:
+def answered_topic(row: ToldTopic, topics: ManagedTopics) -> tuple[ManagedTopic | None, bool]:
     """Returns the managed topic that a row is about, and whether it is its face's."""
     if "topic_id" in row:
         topic_id = row.get("topic_id", NO_ID)

@@ -38,7 +38,7 @@ from kordon.proxy.handlers.incremental_alter_configs import IncrementalAlterConf
 from kordon.proxy.handlers.join_group import JoinGroup
 from kordon.proxy.handlers.list_offsets import ListOffsets
 from kordon.proxy.handlers.metadata import DialectMetadata, Metadata
-from kordon.proxy.handlers.offset_commit import OffsetCommit
+from kordon.proxy.handlers.offset_commit import DialectOffsetCommit, OffsetCommit
 from kordon.proxy.handlers.offset_delete import OffsetDelete
 from kordon.proxy.handlers.offset_fetch import DialectOffsetFetch, OffsetFetch
 from kordon.proxy.handlers.offset_for_leader_epoch import OffsetForLeaderEpoch
@@ -51,8 +51,9 @@ from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.sync_group import SyncGroup
+from kordon.proxy.handlers.told_commits import ToldCommits
 from kordon.proxy.handlers.topic_wishes import Check, Fulfil
-from kordon.proxy.handlers.txn_offset_commit import TxnOffsetCommit
+from kordon.proxy.handlers.txn_offset_commit import DialectTxnOffsetCommit, TxnOffsetCommit
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
 from kordon.proxy.kafka.leaders import Leaders
@@ -127,9 +128,9 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         DeleteRecords(topics, questions, offsets, FloorWishes(worker.wish).raise_floors),
         Metadata(),
         DescribeTopicPartitions(),
-        OffsetCommit(),
-        OffsetFetch(worker.caught_up),
-        TxnOffsetCommit(),
+        OffsetCommit(worker.journal),
+        OffsetFetch(worker.caught_up, ToldCommits(worker.journal)),
+        TxnOffsetCommit(worker.journal),
         OffsetDelete(),
         JoinGroup(),
         SyncGroup(),
@@ -155,11 +156,13 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
         DialectMetadata(RetiredPartitions(topics, worker.reads.ends.of)),
         DialectDescribeTopicPartitions(),
-        DialectOffsetFetch(),
+        DialectOffsetFetch(ToldCommits(worker.journal, PHYSICAL)),
         DialectConsumerGroupHeartbeat(worker.subscriptions),
         ConsumerGroupPosition(worker.reports),
         PartitionLeaderEpochs(topics, worker.turns),
     ]
+    if worker.journal.is_on:
+        handlers += [DialectOffsetCommit(worker.journal), DialectTxnOffsetCommit(worker.journal)]
     return Handlers(handlers, _shared(worker, PHYSICAL))
 
 

@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs import apis
-from kordon.codecs.bodies import MetadataResponse, MetadataResponseTopic
+from kordon.codecs.bodies import MetadataResponse, MetadataResponseTopic, OffsetFetchRequest
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
@@ -18,11 +18,14 @@ from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.interception import Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import Given, ReadingMember
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.handlers.api_handler import HeldRequest
 from kordon.proxy.handlers.introductions import Introduction
 from kordon.proxy.handlers.position_decisions import decisions_of
 from kordon.proxy.handlers.told_clients import ToldClient
+from kordon.proxy.handlers.told_commits import ToldCommits
 from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.member.membership import Generation
@@ -44,6 +47,7 @@ from kordon.proxy.writes.stream_queue import StreamQueue
 from kordon.proxy.writes.write_decisions import WriteDecisions
 from kordon.testing.as_read import as_read
 from kordon.testing.decision_columns import FORMS, form_of, lacking
+from kordon.testing.handled import route_of, shared
 from kordon.testing.noted import Noted
 
 LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)
@@ -127,6 +131,23 @@ async def positions(stage: Stage) -> None:
         stage.journal.note(decision)
 
 
+async def commits(stage: Stage) -> None:
+    """A group commits, and a client asks for it."""
+    stage.journal.commits.accepted(stage.client, stage.topic, Committer("readers", 1, "a", apis.OFFSET_COMMIT), {0: 5})
+    held = HeldRequest(
+        route_of(apis.OFFSET_FETCH, 7),
+        memoryview(b""),
+        shared(stage.topics, stage.journal),
+        ToldClient(stage.client, stage.topics, stage.journal),
+    )
+    watch = ToldCommits(stage.journal).watch(held, OffsetFetchRequest(group_id="readers", topics=None))
+    assert watch is not None
+    for name, look in (("__kordon.orders", watch.answered), ("orders", watch.told)):
+        row = {"partition_index": 0, "committed_offset": 5, "metadata": "", "error_code": 0}
+        fields = {"topics": [{"name": name, "partitions": [row]}], "error_code": 0, "throttle_time_ms": 0}
+        look(as_read(response(apis.OFFSET_FETCH), 7, fields))
+
+
 async def changes(stage: Stage) -> None:
     """A controller's, and a member's part in them; some whose outcome nobody knows."""
     notes = ControllerNotes(stage.journal, lambda: frozenset({"me"}))
@@ -173,7 +194,7 @@ async def drops(stage: Stage) -> None:
 
 
 Play: TypeAlias = Callable[[Stage], Coroutine[Any, Any, None]]
-PLAYS: Final[tuple[Play, ...]] = (writes, reads, told, positions, changes, ends, drops)
+PLAYS: Final[tuple[Play, ...]] = (writes, reads, told, positions, commits, changes, ends, drops)
 
 
 async def played(play: Play) -> list[Decision]:

@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.codecs.decision import Decision, Entry, Kind
+from kordon.proxy.decisions import commits
 from kordon.proxy.decisions.backlog import Backlog
+from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import Given, OwnError
 from kordon.proxy.decisions.journal import Journal, NoJournal
 from kordon.proxy.decisions.runs import Client, last_sequence
@@ -61,6 +63,12 @@ def deliver(journal: Journal, client: Client, fields: dict[str, Any], **evidence
     stay = Stay(fields["partition"], fields["move"], 0, None, delta)
     given = Given(stay, fields["layout_epoch"], *(fields[name] for name in ("asked", "told", "records", "size")))
     journal.delivered(client, topic_of(fields), fields["stream"], given, evidence=evidence)
+
+
+def commit(journal: Journal, client: Client, offsets: dict[int, int], **changes: Any) -> None:
+    """Tells of a commit that a coordinator has accepted."""
+    committer = Committer(changes.get("group_id", "g"), 1, "m", 8)
+    journal.commits.accepted(client, topic_of(STREAM | changes), committer, offsets)
 
 
 class Clock:
@@ -390,6 +398,95 @@ def test_batches_to_write_are_bounded(kept: Kept) -> None:
     assert len(kept.backlog.next(100, 1)) == 1
 
 
+def offsets_of(decision: Decision) -> list[list[int]]:
+    """By stream, what was committed first and last."""
+    return [list(each) for each in decision.evidence["offsets"]]
+
+
+def test_commits_of_half_a_minute_are_one_record_however_short_runs_are(kept: Kept) -> None:
+    """Most consumers commit once in five seconds: that is six commits, and one record with the last offset."""
+    for second in range(0, 30, 5):
+        commit(kept.journal, kept.client, {0: second, 1: 7})
+        kept.clock.ms += 5000
+        kept.journal.end_old_runs(100)
+    (entry,) = kept.entries()
+    found = entry.decision
+    assert (entry.began_ms, entry.at_ms, found.kind) == (1_000_000, 1_030_000, Kind.OFFSET_COMMIT)
+    assert (found.batches, offsets_of(found)) == (6, [[0, 0, 25], [1, 7, 7]])
+    assert (found.connection, found.client_id, found.principal) == (1, "app", "User:ann")
+    assert (found.group_id, found.member_id, found.generation_id, found.api_key) == ("g", "m", 1, 8)
+    assert (found.topic, found.layout_epoch, found.layouts_offset) == ("orders", 3, 40)
+
+
+@pytest.mark.parametrize("changed", [{"layouts_offset": 41}, {"topic": "bills"}, {"group_id": "h"}], ids=str)
+def test_another_layout_topic_or_group_is_another_record_of_commits(kept: Kept, changed: dict[str, Any]) -> None:
+    """A record rests on one record of the layouts topic."""
+    commit(kept.journal, kept.client, {0: 1})
+    commit(kept.journal, kept.client, {0: 2}, **changed)
+    kept.journal.end_runs()
+    assert [offsets_of(each) for each in kept.decisions()] == [[[0, 1, 1]], [[0, 2, 2]]]
+
+
+def test_a_client_that_calls_itself_otherwise_has_another_record_of_commits(kept: Kept) -> None:
+    """What was committed before stays in the name of before."""
+    commit(kept.journal, kept.client, {0: 1})
+    kept.journal.named(kept.client, "other", "User:ann")
+    commit(kept.journal, kept.client, {0: 2})
+    kept.journal.end_runs()
+    assert [each.client_id for each in kept.decisions()] == ["app", "other"]
+
+
+def test_commits_end_with_neither_a_connection_nor_a_layout(kept: Kept) -> None:
+    """A fence must not wait for what all groups have committed."""
+    commit(kept.journal, kept.client, {0: 1})
+    kept.journal.note(Decision(kind=Kind.ACKNOWLEDGE, topic="orders"))
+    kept.journal.closed(kept.client, "client_closed")
+    assert kept.kinds() == [Kind.ACKNOWLEDGE, Kind.CLOSE]
+    kept.journal.end_runs()
+    assert kept.kinds() == [Kind.OFFSET_COMMIT]
+
+
+def test_commits_of_a_group_end_without_those_of_others(kept: Kept) -> None:
+    """All members' on this worker, and once."""
+    other = kept.journal.connected()
+    for client, group in ((kept.client, "g"), (other, "g"), (other, "h")):
+        commit(kept.journal, client, {0: 1}, group_id=group)
+    for _ in range(2):
+        kept.journal.commits.end_group("g")
+        kept.journal.commits.end_group("nobody's")
+    assert [(each.group_id, each.connection) for each in kept.decisions()] == [("g", 1), ("g", 2)]
+    commit(kept.journal, kept.client, {0: 2})
+    kept.journal.end_runs()
+    assert [(each.group_id, each.batches) for each in kept.decisions()] == [("h", 1), ("g", 1)]
+
+
+def test_rows_of_open_commits_are_bounded(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond so many the oldest run ends, so that nobody takes memory by groups without number."""
+    monkeypatch.setattr(commits, "MOST_ROWS", 10)
+    for number in range(5):
+        commit(kept.journal, kept.client, {0: 1, 1: 1, 2: 1}, group_id=f"g{number}")
+    assert [each.group_id for each in kept.decisions()] == ["g0", "g1"]
+    for number in range(2, 5):
+        commit(kept.journal, kept.client, {0: 2, 1: 2, 2: 2}, group_id=f"g{number}")
+    assert kept.kinds() == []  # they have no more rows than before
+    commit(kept.journal, kept.client, dict.fromkeys(range(40), 1), group_id="large")
+    assert [each.group_id for each in kept.decisions()] == ["g2", "g3", "g4", "large"]
+
+
+def test_commits_that_have_grown_old_end_by_and_by(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traffic waits for no more than so many rows, but a run is written down whole."""
+    monkeypatch.setattr(commits, "_ROWS_AT_ONCE", 4)
+    for number in range(4):
+        commit(kept.journal, kept.client, dict.fromkeys(range(3), 1), group_id=f"g{number}")
+    kept.clock.ms += commits.RUN_MS - 1
+    kept.journal.end_old_runs(100)
+    assert kept.kinds() == []
+    kept.clock.ms += 1
+    for expected in (["g0", "g1"], ["g2", "g3"], []):
+        kept.journal.end_old_runs(100)
+        assert [each.group_id for each in kept.decisions()] == expected
+
+
 def write(kept: Kept, client: Client, offset: int) -> None:
     """A batch that goes on with nothing."""
     admit(kept.journal, client, but(WRITE, {"base_offset": offset, "base_sequence": offset}))
@@ -403,6 +500,16 @@ def read(kept: Kept, client: Client, offset: int) -> None:
 
 def refuse(kept: Kept, client: Client, offset: int) -> None:
     kept.journal.refused(client, OwnError(1, "OFFSET_OUT_OF_RANGE", stream=offset % 3))
+
+
+def take(kept: Kept, client: Client, offset: int) -> None:
+    """A commit; offsets rise but where nobody looks."""
+    commit(kept.journal, client, {offset % 3: offset}, group_id=f"g{offset % 2}")
+
+
+def ask(kept: Kept, client: Client, offset: int) -> None:
+    """Somebody asks for what a group has committed."""
+    kept.journal.commits.end_group(f"g{offset % 2}")
 
 
 def note(kept: Kept, client: Client, _: int) -> None:
@@ -429,7 +536,7 @@ def drain(kept: Kept, _: Client, __: int) -> None:
 
 
 CALLS = st.lists(
-    st.tuples(st.sampled_from([write, read, refuse, note, adopt, close, wait, drain]), st.integers(0, 3)),
+    st.tuples(st.sampled_from([write, read, refuse, take, ask, note, adopt, close, wait, drain]), st.integers(0, 3)),
     max_size=120,
 )
 
@@ -449,7 +556,8 @@ def test_whatever_happens_every_number_is_there_or_in_a_gap(
     numbers = [entry.number for entry in kept.seen]
     assert numbers == sorted(set(numbers))
     assert not numbers or missing(kept.seen) == set()
-    for what, kind in ((write, Kind.ADMIT), (read, Kind.DELIVER), (refuse, Kind.REFUSE)):
+    kinds = ((write, Kind.ADMIT), (read, Kind.DELIVER), (refuse, Kind.REFUSE), (take, Kind.OFFSET_COMMIT))
+    for what, kind in kinds:
         told = sum(entry.decision.batches or 0 for entry in kept.seen if entry.decision.kind is kind)
         happened = sum(call is what for call, _ in calls)
         assert told == happened if not kept.backlog.dropped else told <= happened
