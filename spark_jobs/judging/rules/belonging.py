@@ -53,6 +53,7 @@ _CERTAIN: Final = columns(topic=pl.String, partition=pl.Int32, last_offset=pl.In
 STATE: Final[Mapping[str, pl.Schema]] = {"batch": _BATCH, "certain": _CERTAIN}
 """Batches that wait, and up to which offset of each partition layouts are certain."""
 _PLACE: Final = ("topic", "partition")
+_PROVING: Final = (Kind.ADMIT.value, Kind.DELIVER.value)
 _AT_ONCE: Final = (BEFORE, BYPASS, CONTROL, MARKER)
 
 
@@ -63,13 +64,13 @@ def placed(facts: Facts, state: State) -> tuple[pl.DataFrame, State]:
         state: What this returned before.
 
     Returns:
-        Batches of which it has become certain, as `PLACED`, and the state. It is bounded by what is written while the
-        log of decisions is behind.
+        Batches of which it has become certain, as `PLACED`, in the order of their offsets; and the state. It is bounded
+        by what is written while the log of decisions is behind.
     """
     certain = _certain_to(state["certain"], facts)
     new = facts.batches.with_columns(pl.lit(facts.newest_ms).alias("seen_ms"))
     owned = _owned(stacked(_BATCH, state["batch"], new), facts.stays)
-    reached = owned.join(certain.rename({"last_offset": "_to"}), on=_PLACE, how="left")
+    reached = owned.join(certain.rename({"last_offset": "_to"}), on=_PLACE, how="left", maintain_order="left")
     is_certain = (pl.col("base_offset") <= pl.col("_to")).fill_null(value=False)
     is_settled = pl.col("kind").is_in(_AT_ONCE) | facts.is_late() | is_certain
     waiting = shaped(reached.filter(~is_settled), _BATCH)
@@ -78,12 +79,8 @@ def placed(facts: Facts, state: State) -> tuple[pl.DataFrame, State]:
 
 def _certain_to(known: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Returns up to which offset of each partition layouts are certain."""
-    proven = facts.decisions.filter(
-        pl.col("kind").is_in([Kind.ADMIT.value, Kind.DELIVER.value])
-        & pl.col("topic").is_not_null()
-        & pl.col("last_offset").is_not_null()
-        & pl.col("partition").is_not_null()
-    )
+    is_placed = pl.all_horizontal(pl.col(_CERTAIN.names()).is_not_null())
+    proven = facts.decisions.select("kind", *_CERTAIN).filter(pl.col("kind").is_in(_PROVING) & is_placed)
     ends = facts.stays.filter(pl.col("end").is_not_null()).with_columns((pl.col("end") - 1).alias("last_offset"))
     return stacked(_CERTAIN, known, proven, ends).group_by(_PLACE).agg(pl.max("last_offset"))
 
@@ -100,7 +97,7 @@ def _owned(batches: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
     asked = batches.with_columns(named, pl.col("move").alias("_move")).sort("base_offset")
     found = _within(_within(asked, own, (*_PLACE, "_named", "_move"), "own"), before, _PLACE, "before")
     known = stays.select("topic").unique().with_columns(pl.lit(value=True).alias("_known"))
-    return found.join(known, on="topic", how="left").with_columns(_kind(), *_whose())
+    return found.join(known, on="topic", how="left", maintain_order="left").with_columns(_kind(), *_whose())
 
 
 def _of_home(name: str) -> list[pl.Expr]:
@@ -110,6 +107,8 @@ def _of_home(name: str) -> list[pl.Expr]:
 
 def _within(batches: pl.DataFrame, homes: pl.DataFrame, keys: tuple[str, ...], name: str) -> pl.DataFrame:
     """Adds the columns of the home that holds a batch's first offset; null: there is none."""
+    if homes.is_empty():
+        return batches.with_columns(pl.lit(None, kind).alias(each) for each, kind in homes.drop(keys).schema.items())
     joined = batches.join_asof(
         homes, left_on="base_offset", right_on=f"{name}_start", by=list(keys), check_sortedness=False
     )

@@ -168,14 +168,7 @@ def _misplaced(misplaced: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _held_against_stays(facts: Facts, known: pl.DataFrame) -> pl.DataFrame:
     """Returns the last acknowledgement of each stay with a verdict: pass, wait (it is open), stray or nowhere."""
-    new = facts.decisions.filter(
-        pl.col("kind") == Kind.ADMIT.value, pl.col("move").is_not_null(), pl.col("last_offset").is_not_null()
-    ).with_columns(
-        pl.col("first_offset").alias("base_offset"),
-        decision().alias("decision"),
-        pl.lit(facts.newest_ms).alias("seen_ms"),
-    )
-    last = stacked(_ACKED, known, new).sort("last_offset").group_by(_STAY, maintain_order=True).last()
+    last = stacked(_ACKED, known, _last_acked(facts)).sort("last_offset").group_by(_STAY, maintain_order=True).last()
     ends = (
         facts.stays.filter("tagged")
         .group_by(_STAY)
@@ -197,6 +190,17 @@ def _held_against_stays(facts: Facts, known: pl.DataFrame) -> pl.DataFrame:
         .otherwise(pl.lit(_BEHIND))
     )
     return joined.with_columns(verdict.alias("verdict"))
+
+
+def _last_acked(facts: Facts) -> pl.DataFrame:
+    """Returns the last of the new acknowledgements of each stay."""
+    told = facts.decisions.select("kind", *_STAY, "first_offset", "last_offset", "layout_epoch", "worker", "number")
+    new = told.filter(
+        pl.col("kind") == Kind.ADMIT.value, pl.col("move").is_not_null(), pl.col("last_offset").is_not_null()
+    )
+    last = new.group_by(_STAY, maintain_order=True).agg(pl.all().get(pl.col("last_offset").arg_max()))
+    seen_ms = pl.lit(facts.newest_ms).alias("seen_ms")
+    return last.with_columns(pl.col("first_offset").alias("base_offset"), decision().alias("decision"), seen_ms)
 
 
 def _acked(acked: pl.DataFrame, facts: Facts) -> pl.DataFrame:

@@ -29,6 +29,7 @@ from kordon.spark_jobs.judging.tables import checked, decision, findings, named,
 
 _STATE: Final = columns(READER, move=pl.Int32, next_offset=pl.Int64)
 """Where a reader stands behind its newest decision."""
+_TOLD: Final = ("kind", "partition", "move", "first_offset", "last_offset", "group_id", "layout_epoch")
 _WENT_BACK: Final = (
     "A reader that stood at offset {next_offset_before} of move {move_before} was given offset {first_offset} of move"
     " {move} without a logged rewind"
@@ -54,7 +55,8 @@ def _check(facts: Facts, state: State) -> RuleOutcome:
 
 def _steps(facts: Facts) -> pl.DataFrame:
     goes_on_at = pl.when(IS_DELIVERY).then(pl.col("last_offset") + 1).otherwise("first_offset")
-    return steps_of(facts.decisions).with_columns(goes_on_at.alias("next_offset"), pl.col("move").fill_null(0))
+    steps = steps_of(facts.decisions.select(*READER, *_TOLD))
+    return steps.with_columns(goes_on_at.alias("next_offset"), pl.col("move").fill_null(0))
 
 
 def _went_back() -> pl.Expr:

@@ -74,7 +74,7 @@ _RANGES: Final = columns(
 `records` null: they are not known, or decisions are missing."""
 _JOINED: Final = columns(batch_runs.BATCHES, batches=pl.Int64)
 """What a stream has in 65,536 offsets."""
-_OF_STEP: Final = (
+_TOLD: Final = (
     "kind", "partition", "move", "first_offset", "last_offset", "records", "group_id", "layout_epoch", "evidence"
 )  # fmt: skip
 _SUMMED: Final = ("records", "sure", "batches", "joined")
@@ -157,8 +157,8 @@ def _places(facts: Facts, read: pl.DataFrame) -> pl.DataFrame:
 
 def _steps(facts: Facts) -> pl.DataFrame:
     stood = pl.when(IS_DELIVERY).then("last_offset").alias("stood")
-    # what is not asked for would be sorted as well
-    return steps_of(facts.decisions).select(*READER, *_OF_STEP, stood, pl.lit(facts.newest_ms).alias("seen_ms"))
+    steps = steps_of(facts.decisions.select(*READER, *_TOLD))
+    return steps.with_columns(stood, pl.lit(facts.newest_ms).alias("seen_ms"))
 
 
 def _delivered(steps: pl.DataFrame) -> pl.DataFrame:

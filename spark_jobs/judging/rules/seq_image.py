@@ -40,7 +40,7 @@ from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.rule import FAIL, LATE, PASS, UNKNOWN, Rule, RuleOutcome, State
 from kordon.spark_jobs.judging.rules.belonging import BEFORE, OPENED, OWN
 from kordon.spark_jobs.judging.rules.read_so_far import READ, read_so_far
-from kordon.spark_jobs.judging.schema import columns
+from kordon.spark_jobs.judging.schema import DECISIONS, columns
 from kordon.spark_jobs.judging.tables import (
     FOR_EVER,
     checked,
@@ -233,7 +233,7 @@ def _findings_of_runs(broken: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _admits(facts: Facts) -> pl.DataFrame:
     """Returns what was acknowledged with sequences."""
-    told = facts.decisions.filter(
+    told = facts.decisions.select("kind", "producer_id", *(name for name in _ADMITS if name in DECISIONS)).filter(
         pl.col("kind") == Kind.ADMIT.value,
         pl.col("producer_id") >= 0,
         pl.col("first_sequence").is_not_null(),
