@@ -43,7 +43,7 @@ from kordon.spark_jobs.judging.partitioners import PARTITIONERS, Partitioner
 from kordon.spark_jobs.judging.rule import FAIL, LATE, PASS, UNKNOWN, Rule, RuleOutcome, State
 from kordon.spark_jobs.judging.rules.belonging import OWN
 from kordon.spark_jobs.judging.rules.opened_batches import BATCH, opened, v_counts
-from kordon.spark_jobs.judging.schema import CHECKED, KEYS, columns
+from kordon.spark_jobs.judging.schema import CHECKED, FINDINGS, KEYS, columns
 from kordon.spark_jobs.judging.tables import QUIET_MS, checked, findings, stacked
 
 WAITING_KEYS: Final = 65_536
@@ -102,8 +102,9 @@ _UNKNOWN_TEXT: Final = _WHERE + (
 
 def _check(facts: Facts, state: State) -> RuleOutcome:
     keys = stacked(_WAITING, state["waiting"], facts.keys.with_columns(pl.lit(facts.newest_ms).alias("seen_ms")))
-    if all(each.is_empty() for each in (keys, state["producer"], state["suspect"])):
-        return RuleOutcome(findings=findings(keys, *_RULE, (), facts), state=state, checked=checked(keys))
+    if keys.is_empty() and state["suspect"].is_empty():
+        kept = {**state, "producer": _heard(state["producer"], facts)}
+        return RuleOutcome(findings=FINDINGS.to_frame(), state=kept, checked=CHECKED.to_frame())
     batches, waiting = opened(facts, keys)
     is_over = facts.is_late() | (pl.int_range(pl.len()) >= WAITING_KEYS)
     producers = _producers(batches, state["producer"], facts)
@@ -126,13 +127,7 @@ def _home(each: Partitioner) -> pl.Expr:
 
 _IS_AT_HOME: Final = pl.any_horizontal(_home(each) for each in PARTITIONERS)
 _IS_TOGETHER: Final = pl.any_horizontal(pl.col(f"{name}_place").is_not_null() for name in _NAMES)
-_TELLS: Final = (
-    (pl.col("kind") == OWN)
-    & ~pl.col("is_before_cut")
-    & (_IS_AT_HOME | ~pl.col("is_old_view"))
-    & (pl.col("keys") > 0)
-    & (pl.col("v_count") > 1)
-)
+_TELLS: Final = (pl.col("kind") == OWN) & (pl.col("keys") > 0) & (_IS_AT_HOME | ~pl.col("is_old_view"))
 """Batches that tell something of their producer's partitioner."""
 
 
@@ -155,7 +150,11 @@ def _producers(batches: pl.DataFrame, known: pl.DataFrame, facts: Facts) -> pl.D
             pl.col(*(f"{name}_marks" for name in _NAMES)).bitwise_or(),
         )
     )
-    return summed.filter(facts.newest_ms - pl.col("seen_ms") < QUIET_MS).select(_PRODUCER.names())
+    return _heard(summed, facts).select(_PRODUCER.names())
+
+
+def _heard(producers: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    return producers.filter(facts.newest_ms - pl.col("seen_ms") < QUIET_MS)
 
 
 def _with_known(producers: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -254,7 +253,7 @@ def _checked(batches: pl.DataFrame, known: pl.DataFrame, late: pl.DataFrame) -> 
     is_held = pl.any_horizontal(f"{name}_known" for name in _NAMES).fill_null(value=False) & _TELLS
     is_kept = pl.any_horizontal(pl.col(f"{name}_known") & pl.col(f"{name}_home") for name in _NAMES)
     is_right = pl.when(is_held).then(is_kept).otherwise(_IS_AT_HOME | (pl.col("is_before_cut") & pl.col("is_old_view")))
-    verdict = pl.when(is_right & (pl.col("keys") > 0)).then(pl.lit(PASS)).otherwise(pl.lit(UNKNOWN))
+    verdict = pl.when(is_right).then(pl.lit(PASS)).otherwise(pl.lit(UNKNOWN))
     told = judged.with_columns(verdict.alias("verdict"), pl.col("base_offset").alias("first_offset"))
     missed = late.unique(BATCH).with_columns(
         pl.lit(LATE).alias("verdict"), first_offset="base_offset", last_offset="base_offset"
