@@ -19,13 +19,18 @@ FOR_EVER: Final = (1 << 63) - 1
 """Stands for the end of what is open."""
 QUIET_MS: Final = 24 * 60 * 60 * 1000
 """What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
+_NO_FINDINGS: Final = FINDINGS.to_frame()
+_NOTHING_CHECKED: Final = CHECKED.to_frame()
 _BRACES: Final = re.compile(r"\{([^}]*)\}")
 
 
 def shaped(table: pl.DataFrame, schema: pl.Schema) -> pl.DataFrame:
     """Returns a table with the columns of a schema alone; those that it lacks are null."""
-    missing = {name: pl.lit(None) for name in schema if name not in table.columns}
-    return table.with_columns(**missing).select(schema.names()).cast(schema)
+    if table.schema == schema:
+        return table
+    missing = [pl.lit(None).alias(name) for name in schema if name not in table.columns]
+    told = table.with_columns(missing) if missing else table
+    return told.select(pl.col(name).cast(kind) for name, kind in schema.items())
 
 
 def stacked(schema: pl.Schema, *tables: pl.DataFrame) -> pl.DataFrame:
@@ -54,7 +59,7 @@ def findings(rows: pl.DataFrame, number: int, name: str, identity: Sequence[str]
         identity: Columns that tell one finding from others, besides its rule and kind.
     """
     if rows.is_empty():
-        return FINDINGS.to_frame()
+        return _NO_FINDINGS
     told = rows.to_dicts()  # few: each is something wrong
     filled = rows.with_columns(
         pl.Series("finding_id", [_finding_id(row, number, identity) for row in told], dtype=pl.String),
@@ -105,7 +110,7 @@ def checked(rows: pl.DataFrame) -> pl.DataFrame:
             those that failed are left out, as findings tell of them.
     """
     if rows.is_empty():
-        return CHECKED.to_frame()
+        return _NOTHING_CHECKED
     looked_at = shaped(rows, CHECKED).filter(pl.col("verdict").is_in([PASS, UNKNOWN, LATE]))
     summed = looked_at.group_by("topic", "partition", "stream", "verdict").agg(
         pl.min("first_offset"), pl.max("last_offset"), pl.len().alias("count")
