@@ -203,7 +203,12 @@ def test_few_keys_are_not_enough_to_blame_kordon(count: int, verdict: str) -> No
 
 
 def test_what_is_known_of_nobody_else_is_not_enough_to_blame_kordon() -> None:
-    """Of a producer that has written nothing but 16 keys together it is not known what partitioner it has."""
+    """Of a producer that has written nothing else, or what it places freely, it is not known what partitioner it has."""
+    free, chance = Log(), random.Random(2)
+    for key in ALL_KEYS[:800]:
+        free.write(chance.randrange(V), [key])
+    free.write(9, STRANGE[:9])
+    assert free.judged().findings == []
     log = Log()
     log.write(9, STRANGE[:9])
     assert log.judged().findings == []
