@@ -14,7 +14,8 @@ from typing import Final
 from kordon.testing.browser import Page, browser
 
 WIDTH: Final = 1120
-_LEAVE_OUT: Final = "document.querySelectorAll('#rules, #findings, .tools').forEach((each) => each.remove())"
+_NOT_SHOWN: Final = "#since, #rules, #findings, #decisions, .tools"
+_LEAVE_OUT: Final = f"document.querySelectorAll('{_NOT_SHOWN}').forEach((each) => each.remove())"
 _BOTTOM: Final = "Math.ceil(document.querySelector('svg.timeline').getBoundingClientRect().bottom) + 2"
 
 

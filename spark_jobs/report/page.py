@@ -22,7 +22,9 @@ from jinja2 import DictLoader, Environment, StrictUndefined
 import kordon
 from kordon.codecs.shown_text import shown
 from kordon.spark_jobs.report import words
-from kordon.spark_jobs.report.findings import ShownFinding, findings
+from kordon.spark_jobs.report.commands import MOST_RECORDS
+from kordon.spark_jobs.report.compare import Comparison, Former, compare
+from kordon.spark_jobs.report.findings import Proof, ShownFinding, findings
 from kordon.spark_jobs.report.tables import Row, Tables, read
 from kordon.spark_jobs.report.timeline import Timeline
 from kordon.spark_jobs.report.topics import ShownTopic, topics
@@ -61,6 +63,10 @@ class Report:
     judged: Sequence[Judged]
     findings: Sequence[ShownFinding]
     findings_count: int
+    decisions: Sequence[Proof]
+    """Those that findings name and that are at hand."""
+    comparison: Comparison | None
+    """With a former audit; None: it is not compared."""
     topics: Sequence[ShownTopic]
     span: ReadSpan
     tables: Tables
@@ -71,16 +77,24 @@ class Report:
         return {each.name: each.verdict.value for each in self.judged}
 
 
-def report_of(tables: Tables) -> Report:
-    """Makes of an audit's tables what the page says."""
+def report_of(tables: Tables, former: Former | None = None) -> Report:
+    """Makes of an audit's tables what the page says.
+
+    Args:
+        former: The audit to compare it with.
+    """
+    comparison = None if former is None else compare(tables, former)
+    shown_findings, decisions = findings(tables, {} if comparison is None else comparison.marks)
     judged = judge(tables)
     verdict = overall(tables.findings, tables.checked)
     return Report(
         verdict=verdict,
         headline=_headline(verdict, judged),
         judged=judged,
-        findings=findings(tables),
+        findings=shown_findings,
         findings_count=len(tables.findings),
+        decisions=decisions,
+        comparison=comparison,
         topics=topics(tables),
         span=_span(tables),
         tables=tables,
@@ -128,6 +142,8 @@ def render(report: Report, made_ms: int) -> str:
             tables=report.tables,
             **_totals(report),
             source=_source(report.tables.about),
+            former_source=_source(report.comparison.former.tables.about) if report.comparison else "",
+            most_records=MOST_RECORDS,
             made_ms=made_ms,
             version=kordon.__version__,
             style=_sources()["style.css"],
@@ -167,17 +183,18 @@ def _shown(picture: Timeline) -> list[dict[str, Any]]:
     return [{"label": row.label, "style": row.style, "unit": row.unit, "values": values} for row, values in rows]
 
 
-def write(folder: Path, out: Path) -> Report:
+def write(folder: Path, out: Path, former: Former | None = None) -> Report:
     """Writes the report of an audit.
 
     Args:
         folder: Where the audit writes (`kordon audit run --out`).
         out: The file to write; it is replaced as a whole.
+        former: The audit to compare it with.
 
     Raises:
         FileNotFoundError: There is no audit in the folder.
     """
-    report = report_of(read(folder))
+    report = report_of(read(folder), former)
     page = render(report, round(datetime.now(UTC).timestamp() * 1000))
     coming = out.with_name(out.name + ".part")
     coming.write_text(page, encoding="utf-8")

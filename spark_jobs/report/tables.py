@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -53,8 +54,12 @@ class Tables:
     proofs: Sequence[Row]
 
 
-def read(folder: Path) -> Tables:
+def read(folder: Path, until_ms: float = inf) -> Tables:
     """Reads the folder of an audit (`kordon audit run --out`).
+
+    Args:
+        until_ms: Of findings and checked ranges only what had been written by then, in milliseconds since 1970. Other
+            tables are as they are now.
 
     Raises:
         FileNotFoundError: There is no audit in it.
@@ -64,8 +69,8 @@ def read(folder: Path) -> Tables:
     return Tables(
         about=_json(folder / "about.json"),
         progress=_json(folder / "progress.json"),
-        findings=_findings(folder / "findings"),
-        checked=_checked(folder / "checked"),
+        findings=_findings(folder / "findings", until_ms),
+        checked=_checked(folder / "checked", until_ms),
         **{name: _newest(folder / "summaries" / name) for name in _SUMMARIES},
     )
 
@@ -78,17 +83,17 @@ def _json(file: Path) -> Mapping[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _findings(folder: Path) -> Sequence[Row]:
+def _findings(folder: Path, until_ms: float) -> Sequence[Row]:
     """A finding that goes on is written again, under the same id, with wider offsets: the last one counts."""
     found: dict[str, Row] = {}
-    for _, batch in _batches(folder):
+    for _, batch in _batches(folder, until_ms):
         for row in _table(batch).to_pylist():
             found[str(row["finding_id"])] = row
     return sorted(found.values(), key=lambda row: (-(row["found_ms"] or 0), str(row["finding_id"])))
 
 
-def _checked(folder: Path) -> Sequence[Row]:
-    tables = [_table(batch) for _, batch in _batches(folder)]
+def _checked(folder: Path, until_ms: float) -> Sequence[Row]:
+    tables = [_table(batch) for _, batch in _batches(folder, until_ms)]
     filled = [table for table in tables if table.num_rows and set(_CHECKED_BY) <= set(table.column_names)]
     if not filled:
         return []
@@ -106,14 +111,21 @@ def _newest(folder: Path) -> Sequence[Row]:
     return []
 
 
-def _batches(folder: Path) -> Iterator[tuple[int, Path]]:
-    """The complete versions in a folder, by the number of their micro-batch."""
+def _batches(folder: Path, until_ms: float = inf) -> Iterator[tuple[int, Path]]:
+    """The versions in a folder that were complete at some time, by the number of their micro-batch."""
     if not folder.is_dir():
         return
     numbered = [(int(name), each) for each in folder.iterdir() if (name := each.name.removeprefix("batch=")).isdigit()]
     for number, each in sorted(numbered):
-        if (each / "_SUCCESS").exists():
+        if _is_complete(each, until_ms):
             yield number, each
+
+
+def _is_complete(folder: Path, until_ms: float) -> bool:
+    try:
+        return (folder / "_SUCCESS").stat().st_mtime * 1000 <= until_ms
+    except FileNotFoundError:
+        return False
 
 
 def _table(folder: Path) -> Any:

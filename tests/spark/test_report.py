@@ -226,7 +226,7 @@ def test_the_command_writes_the_page_and_says_what_came_of_it(tmp_path: Path) ->
     assert done.exit_code == 0
     assert "A promise was broken. 1 finding." in done.output
     assert out.read_text().startswith("<!doctype html>")
-    assert failed.exit_code == 1
+    assert failed.exit_code == 2
     assert "no audit has written to" in failed.output
 
 

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 
 from kordon.spark_jobs import report
+from kordon.spark_jobs.report.compare import Former
+from kordon.spark_jobs.report.tables import read
 from kordon.testing import browser, report_picture, report_sample
+from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.programs,
@@ -22,10 +25,12 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the sample."""
+    """The report of the sample, compared with an audit that has not found it."""
     folder = tmp_path_factory.mktemp("report")
     report_sample.write(folder / "audit")
-    report.write(folder / "audit", folder / "report.html")
+    report_sample.write(folder / "before", findings=[{**report_sample.FINDING, "finding_id": "gone"}])
+    former = Former(name="yesterday", tables=read(folder / "before"), is_itself=False)
+    report.write(folder / "audit", folder / "report.html", former)
     return folder / "report.html"
 
 
@@ -98,6 +103,36 @@ def test_numbers_are_shown_under_the_pointer(page: browser.Page) -> None:
 
     assert page.value("document.getElementById('tip').hidden") is False
     assert "partitions 6" in page.value("document.getElementById('tip').textContent")
+
+
+def test_a_link_to_a_decision_unfolds_it(page: browser.Page) -> None:
+    """It lies in view, below the bar."""
+    assert page.value("document.querySelector('details.proof').open") is False
+
+    page.value("document.querySelector('.proofs a').click()")
+
+    def is_seen() -> bool:
+        top = page.value("document.getElementById('decision-1').getBoundingClientRect().top")
+        return bool(page.value("document.querySelector('.bar').getBoundingClientRect().bottom") <= top < 900)
+
+    wait_until("the decision is seen", is_seen, 30)
+    assert page.value("document.querySelector('details.proof').open") is True
+
+
+def test_a_command_is_chosen_by_its_button(page: browser.Page) -> None:
+    """Where the browser gives a page no clipboard, the keyboard copies what is selected."""
+    chosen = page.value(
+        """(() => {
+             const boxes = [...document.querySelectorAll('.finding .copied')];
+             return boxes.map((box) => {
+               box.querySelector('button').click();
+               return [getSelection().toString(), box.querySelector('pre').textContent];
+             });
+           })()"""
+    )
+
+    assert [command.split()[0] for command, _ in chosen] == ["kordon", "kafka-console-consumer.sh"]
+    assert all(selected == command for selected, command in chosen)
 
 
 def test_tables_are_sorted_by_a_click_on_a_heading(page: browser.Page) -> None:

@@ -1,5 +1,5 @@
 "use strict";
-// The page is whole without this: it adds sorting, a theme of one's own, and numbers under the pointer.
+// The page is whole without this: it adds sorting, copying, a theme of one's own, and numbers under the pointer.
 (() => {
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -18,6 +18,32 @@
     opened.forEach((each) => { each.open = true; });
   });
   addEventListener("afterprint", () => opened.forEach((each) => { each.open = false; }));
+
+  document.querySelectorAll("pre.command").forEach((command) => {
+    const box = document.createElement("div");
+    const button = document.createElement("button");
+    box.className = "copied";
+    button.type = "button";
+    button.textContent = "Copy";
+    command.replaceWith(box);
+    box.append(command, button);
+    button.addEventListener("click", async () => {
+      getSelection().selectAllChildren(command);
+      try {
+        await navigator.clipboard.writeText(command.textContent);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Press Ctrl-C";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  });
+  const unfold = () => {
+    const shown = document.getElementById(location.hash.slice(1))?.closest("details");
+    if (shown) { shown.open = true; shown.scrollIntoView(); }
+  };
+  addEventListener("hashchange", unfold);
+  unfold();
 
   const key = (row, column) => {
     const cell = row.cells[column];
