@@ -203,7 +203,7 @@ def test_few_keys_are_not_enough_to_blame_kordon(count: int, verdict: str) -> No
 
 
 def test_what_is_known_of_nobody_else_is_not_enough_to_blame_kordon() -> None:
-    """Of a producer that has written nothing else, or what it places freely, it is not known what partitioner it has."""
+    """Of a producer that has written nothing else, or places the rest freely, the partitioner is not known."""
     free, chance = Log(), random.Random(2)
     for key in ALL_KEYS[:800]:
         free.write(chance.randrange(V), [key])
