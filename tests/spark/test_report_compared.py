@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -127,7 +127,7 @@ def test_rules_with_another_verdict_are_told(tables: Tables) -> None:
 )
 def test_what_is_new_has_a_verdict_of_its_own(
     tables: Tables,
-    findings: Iterable[Row],
+    findings: Sequence[Row],
     passed: tuple[int, int],
     unknown: tuple[int, int],
     verdict: str,
