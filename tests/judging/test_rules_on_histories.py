@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.judging.rule import Rule
-from kordon.spark_jobs.judging.rules import count_fence, key_order, no_skip, parent_first, seq_image
+from kordon.spark_jobs.judging.rules import count_fence, fence_barrier, key_order, no_skip, parent_first, seq_image
 from kordon.testing.judged import play
 from kordon.testing.rule_cuts import Cut, beside, side_by_side
 from kordon.testing.rule_histories import History
@@ -24,6 +24,7 @@ from kordon.testing.rule_plays import Played
 
 RULES: Final = (
     count_fence.RULE,
+    fence_barrier.RULE,
     parent_first.RULE,
     key_order.RULE,
     no_skip.RULE,
@@ -32,7 +33,7 @@ RULES: Final = (
 PARTS: Final = 3
 """Micro-batches: so that what is carried over once is carried over again."""
 MANY: Final = pytest.param(range(1000, 1150), marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
-_CHANGES: Final = {"FENCE-BARRIER": (1, 1)}
+_CHANGES: Final = {fence_barrier.RULE.name: (1, 1)}
 """What comes later than the next two layouts after it is unknown to FENCE-BARRIER."""
 _NAME: Final = re.compile(rf"\b(\d+)-({'|'.join(Cut)})\b")
 _HOLDS: Final = range(3)
