@@ -33,7 +33,7 @@ ROWS_AT_ONCE: Final = 20_000
 """The most offsets that are put on record at once …"""
 ROWS_A_SECOND: Final = 2_000
 """… and for long: a small request may ask for all that a group has, as often as its client likes."""
-_NOWHERE: Final = -1
+_NOWHERE: Final = (-1, -1, -1)
 
 
 class ToldCommits:
@@ -162,7 +162,7 @@ def _offsets(partitions: Iterable[Commit]) -> dict[int, int]:
     return found
 
 
-def _place(topic: ManagedTopic, stream: int, offset: int) -> tuple[int, int]:
-    """Returns the physical partition where an offset of a stream lies, and the offset there; -1: nowhere."""
+def _place(topic: ManagedTopic, stream: int, offset: int) -> tuple[int, int, int]:
+    """Returns the physical partition where an offset of a stream lies, the stream's moves, and the offset there."""
     place = place_in(topic.layout, stream, offset)
-    return (_NOWHERE, _NOWHERE) if place is None else (place.stay.partition, place.position)
+    return _NOWHERE if place is None else (place.stay.partition, place.stay.move, place.position)

@@ -261,7 +261,7 @@ async def test_where_another_offset_is_told_both_are_on_record_and_where_the_com
     worker = Worker(ends={moved: 108, stayed: 40})
     assert await worker.fetch({"__kordon.orders": {moved: 104, stayed: 40}}) == {moved: 108, stayed: 40}
     (found,) = worker.decisions()
-    assert (rows_of(found), rows_of(found, "told")) == ([(moved, 104), (stayed, 40)], [(moved, 104, 108, 1, 4)])
+    assert (rows_of(found), rows_of(found, "told")) == ([(moved, 104), (stayed, 40)], [(moved, 104, 108, 1, 1, 4)])
 
 
 async def test_errors_and_commits_from_before_are_not_on_record_as_told() -> None:
