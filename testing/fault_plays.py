@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kordon.client.partitioning import key_hash
@@ -120,6 +120,21 @@ def misplaced_key(stage: Stage) -> None:
         assert_accepted(*(produce(client, stage.topic, v, keyed(identity, 0, keys)) for v, keys in lots.items()))
 
 
+def told_ahead(stage: Stage) -> None:
+    """A member of a group commits what it has read of a partition, and another one reads on for it."""
+    create_managed(stage.proxy, stage.topic)
+    with PlainConnection(stage.proxy) as client:
+        identity = new_producer(client)
+        assert_accepted(*(produce(client, stage.topic, 0, one_record(identity, n, f"value {n}")) for n in range(3)))
+    settings = {"bootstrap.servers": stage.proxy, "group.id": stage.topic}
+    place = TopicPartition(stage.topic, 0, 1)
+    with closing(Consumer(settings)) as first:
+        first.commit(offsets=[place], asynchronous=False)
+    with closing(Consumer(settings)) as second:
+        (told,) = second.committed([place], _PATIENCE_SECONDS)
+    assert (told.error, told.offset > place.offset) == (None, True)
+
+
 def dropped_decision(stage: Stage) -> None:
     """A producer writes, twice: of one there is no record, and of the other one that tells of a gap."""
     create_managed(stage.proxy, stage.topic)
@@ -173,6 +188,7 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
         Fault.WRITE_AFTER_FENCE.value: write_after_fence,
         Fault.DOUBLED_SEQUENCE.value: doubled_sequence,
         Fault.SKIPPED_RANGE.value: skipped_range,
+        Fault.TOLD_AHEAD.value: told_ahead,
         Fault.MISPLACED_KEY.value: misplaced_key,
         Fault.DROPPED_DECISION.value: dropped_decision,
         BYPASS: bypass,

@@ -11,7 +11,7 @@ variable leads here. A record written round the proxy needs no fault: any client
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from kordon.proxy.controller.change_steps import ChangeSteps
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.handlers.caught_up import CaughtUp
 from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.ordering import images, write_sequencer, writers
 from kordon.proxy.ordering.chain import Stay
@@ -57,6 +58,8 @@ class Fault(StrEnum):
     """A reader is not given one of a stream's batches, once."""
     MISPLACED_KEY = "misplaced-key"
     """What clients write to virtual partition 0 is put into 1, and the other way round, always (KEY-HOME)."""
+    TOLD_AHEAD = "told-ahead"
+    """Who reads on for a group is told the end of partitions that the group has not read (HAND-OVER)."""
     DROPPED_DECISION = "dropped-decision"
     """A decision is not on record, once: to admit, or of the kind that is named."""
 
@@ -127,6 +130,15 @@ def _misplaced_key() -> None:
         return kept(view, layout, 1 - number if number in {0, 1} else number)
 
     _put(VirtualView, "find", find)
+
+
+def _told_ahead() -> None:
+    async def end_if_read(told: CaughtUp, topic: ManagedTopic, v: int, _: int, ends: Mapping[int, int]) -> int | None:
+        home = topic.layout.chains[v].stays[-1]
+        end = told._shown(topic, home.partition, ends)
+        return end + home.delta if end is not None else None
+
+    _put(CaughtUp, "end_if_read", end_if_read)
 
 
 def _dropped_decision(of: Kind) -> None:
@@ -227,5 +239,6 @@ _FAULTS: Final[dict[Fault, Callable[[], None]]] = {
     Fault.EARLY_CHILD: _early_child,
     Fault.DOUBLED_SEQUENCE: _doubled_sequence,
     Fault.SKIPPED_RANGE: _skipped_range,
+    Fault.TOLD_AHEAD: _told_ahead,
     Fault.MISPLACED_KEY: _misplaced_key,
 }

@@ -32,6 +32,7 @@ RULES = (
     (5, "NO-SKIP", "What was delivered since a reader's start is all there was."),
     (6, "SEQ-IMAGE", "Each acknowledged sequence stands in the topic exactly once over all segments."),
     (7, "EPOCH-LADDER", "A producer's epoch never falls."),
+    (8, "HAND-OVER", "Whoever reads on for a group is told where the group had left off."),
     (9, "KEY-HOME", "In opened batches, each key lies in the virtual partition to which its producer sent it."),
 )
 FINDING: Mapping[str, Any] = {

@@ -90,6 +90,16 @@ KINDS: Final = {
             "Look for repeats in what the group has processed of these offsets, and report the finding.",
         ),
         FindingKind(
+            "told-ahead",
+            "A group was sent on behind records that it had not read",
+            "Reset the group to the offset that the finding says it had committed, and report the finding.",
+        ),
+        FindingKind(
+            "told-behind",
+            "A group was sent back to before what it had committed",
+            "Look for repeats in what the group has processed of these offsets, and report the finding.",
+        ),
+        FindingKind(
             "doubled-sequence",
             "The topic has an acknowledged write of an idempotent producer twice",
             "Let consumers drop one of the two by producer and sequence, and report the finding.",
