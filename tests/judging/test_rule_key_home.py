@@ -285,16 +285,15 @@ def test_a_key_that_another_partitioner_explains_by_chance_is_not_right() -> Non
 
 @pytest.mark.parametrize("at_once", [1, 2, 8])
 @pytest.mark.parametrize("v_count", [2, 16, 128])
-def test_an_application_that_places_keys_by_a_rule_of_its_own_is_unknown(at_once: int, v_count: int) -> None:
-    """Explicit partitions are its right: no finding, however much it has written."""
+def test_an_application_that_places_keys_by_a_rule_of_its_own_is_left_alone(at_once: int, v_count: int) -> None:
+    """Explicit partitions are its right: the rule does not apply, however much it has written."""
     layout = Layout.created(TOPIC, UUID(int=1), 2, v_count)
     chance = random.Random(v_count)
     log = Log(layout)
     for _ in range(1_500):
         log.write(chance.randrange(v_count), chance.sample(ALL_KEYS, at_once))
     played = log.judged()
-    assert played.findings == []
-    assert played.count("unknown") > 0
+    assert (played.findings, played.count("unknown")) == ([], 0)
 
 
 def test_who_mixes_keys_within_a_batch_is_never_blamed_on_kordon() -> None:
@@ -322,7 +321,7 @@ def test_a_hash_that_is_another_number_of_the_same_is_not_held_to_it() -> None:
         assert set(wrote(Log(), places.__getitem__, at_once=at_once).judged().found("verdict")) <= {"unknown"}
 
 
-def test_dialect_writes_are_right_where_their_keys_live_and_unknown_elsewhere() -> None:
+def test_dialect_writes_are_right_where_their_keys_live_and_not_judged_elsewhere() -> None:
     """Their clients choose physical partitions, by the layout of the time and a partitioner that may be any."""
     log = Log(LAYOUT.changed(LAYOUT.next_epoch(5), dict.fromkeys(range(V), 0)))
     homes = {key: log.layout.homes[v] for key, v in MURMUR2.items()}
@@ -336,12 +335,12 @@ def test_dialect_writes_are_right_where_their_keys_live_and_unknown_elsewhere() 
     played = log.judged()
     assert log.layout.homes[4] != 2
     assert played.findings == []
-    assert (played.count("pass"), played.count("unknown")) == (305, 4)
+    assert (played.count("pass"), played.count("unknown")) == (305, 0)
 
 
 @pytest.mark.parametrize("way", [Placement.OWN, Placement.SHARED])
 def test_a_takeover_lets_clients_see_either_number_until_it_is_over(way: Placement) -> None:
-    """Keys among N and among V are right meanwhile; later, among N is unknown, and nobody's fault."""
+    """Keys among N and among V are right meanwhile; later, among N is not judged, and nobody's fault."""
     log = Log(Layout.unmanaged(TOPIC, UUID(int=1), N, V))
     before = chosen("murmur2", N)
     for q, keys in by_partition(ALL_KEYS[:90], before.__getitem__).items():
@@ -360,24 +359,24 @@ def test_a_takeover_lets_clients_see_either_number_until_it_is_over(way: Placeme
     for v, keys in by_partition(ALL_KEYS[:900], before.__getitem__).items():
         log.write(v, keys[:16])
     late = log.judged()
-    assert (late.count("pass"), late.count("unknown"), late.findings) == (right, N, [])
+    assert (late.count("pass"), late.count("unknown"), late.findings) == (right, 0, [])
     assert right > N + N + V + 70
     log.write(9, STRANGE[:8])
     assert log.judged().found("verdict", "stream") == [("fail", 9)]
 
 
-def test_what_cannot_be_opened_and_topics_without_layout_are_unknown() -> None:
-    """They were meant to be looked at."""
+def test_what_cannot_be_opened_and_topics_without_layout_are_not_judged() -> None:
+    """As what is not in the sample; and the producer's partitioner is known in spite of them."""
     log = wrote(Log(), MURMUR2.__getitem__)
     log.write_unreadable(3)
-    assert log.judged().count("unknown") == 1
+    assert log.judged().count("unknown") == 0
     for _ in range(400):
         log.write_unreadable(3)
     log.write(9, STRANGE[:1])
-    assert log.judged().found("verdict") == ["unknown"]  # its partitioner is known in spite of them
+    assert log.judged().found("verdict") == ["unknown"]
     foreign = [MicroBatch(batches=log.batches, keys=log.keys, is_last=True)]
     played = play(key_home.RULE, foreign)
-    assert (played.count("unknown"), played.count("pass"), played.findings) == (len(log.batches), 0, [])
+    assert (played.count("unknown"), played.count("pass"), played.findings) == (0, 0, [])
 
 
 def test_keys_wait_for_their_batches_but_not_for_ever_nor_in_any_number(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -421,7 +420,7 @@ def test_any_cut_into_micro_batches_says_the_same() -> None:
         cut = play(key_home.RULE, log.pieces(7, random.Random(seed)))
         assert sorted(each["text"] for each in cut.findings) == sorted(each["text"] for each in whole.findings)
         assert cut.found("finding_id") == whole.found("finding_id")
-        assert cut.count("pass") + cut.count("unknown") == len(log.batches)
+        assert cut.count("pass") >= whole.count("pass")  # until a partitioner is known, any will do
 
 
 def test_a_finding_is_told_once_and_again_when_more_is_certain() -> None:

@@ -8,12 +8,13 @@ belong to one other virtual partition. An application that chooses partitions it
     all its keys are at home by the partitioner of its producer            pass
     at home by a known one, while that of its producer is not known        pass
     of the time of a takeover: at home among the N partitions of before    pass
-    any other; it cannot be opened; no layout of its topic is known        unknown
+    elsewhere by that of its producer                                      unknown
+    any other: no known partitioner explains it, it cannot be opened       none: the rule does not apply to it
 
     keys of a producer that lie together, and belong elsewhere together    finding: misplaced-key
     enough of them in batches of several keys, none of which is a mixture  fail
     too few, or alone in their batches, and its partitioner is known       unknown: the application may have chosen
-    its partitioner is not known, or it mixes keys                         none: the batches are unknown
+    its partitioner is not known, or it mixes keys                         none
 
 "Enough" is counted in bits. Where somebody places keys by a rule of his own, k keys in one place belong together
 elsewhere by chance with the probability V^-(k-1). A fail takes `MOVED_BITS` of keys that were moved alike, and
@@ -29,7 +30,7 @@ It cannot tell: what is in batches that are not opened, and behind the first rec
 right that no known partitioner explains; whether a key alone in its batch was placed by Kordon or by its application.
 Of clients of the dialect it knows that keys are right, but not that they are wrong: these choose partitions by layouts,
 and may use any partitioner. What there was before a takeover, and what came round Kordon, it leaves out. Who sees N
-partitions still when a takeover is over is unknown.
+partitions still when a takeover is over is not judged.
 """
 
 from __future__ import annotations
@@ -253,7 +254,7 @@ def _checked(batches: pl.DataFrame, known: pl.DataFrame, late: pl.DataFrame) -> 
     is_held = pl.any_horizontal(f"{name}_known" for name in _NAMES).fill_null(value=False) & _TELLS
     is_kept = pl.any_horizontal(pl.col(f"{name}_known") & pl.col(f"{name}_home") for name in _NAMES)
     is_right = pl.when(is_held).then(is_kept).otherwise(_IS_AT_HOME | (pl.col("is_before_cut") & pl.col("is_old_view")))
-    verdict = pl.when(is_right).then(pl.lit(PASS)).otherwise(pl.lit(UNKNOWN))
+    verdict = pl.when(is_right).then(pl.lit(PASS)).when(is_held).then(pl.lit(UNKNOWN))
     told = judged.with_columns(verdict.alias("verdict"), pl.col("base_offset").alias("first_offset"))
     missed = late.unique(BATCH).with_columns(
         pl.lit(LATE).alias("verdict"), first_offset="base_offset", last_offset="base_offset"
