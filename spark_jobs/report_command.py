@@ -96,7 +96,7 @@ def _write(folder: Path, out: Path, since: str | None) -> Report:
 def _former(folder: Path, since: str) -> Former:
     """Returns the audit to compare with: the same one as it was at a time, or that of another folder."""
     from kordon.spark_jobs.report.compare import Former  # noqa: PLC0415
-    from kordon.spark_jobs.report.tables import read  # noqa: PLC0415
+    from kordon.spark_jobs.report.tables import read_judged  # noqa: PLC0415
     from kordon.spark_jobs.report.words import moment  # noqa: PLC0415
 
     try:
@@ -105,8 +105,8 @@ def _former(folder: Path, since: str) -> Former:
         if not Path(since).is_dir():
             problem = f"{since!r} is neither a time (24h, 7d, 2026-11-22T09:30) nor the folder of an audit"
             raise click.BadParameter(problem, param_hint="--since") from error
-        return Former(name=f"the audit in {since}", tables=read(Path(since)), is_itself=False)
-    return Former(name=f"{moment(at_ms)} UTC", tables=read(folder, at_ms), is_itself=True)
+        return Former(name=f"the audit in {since}", tables=read_judged(Path(since)), is_itself=False)
+    return Former(name=f"{moment(at_ms)} UTC", tables=read_judged(folder, at_ms), is_itself=True)
 
 
 def _told(made: Report, out: Path) -> Iterator[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -54,24 +54,33 @@ class Tables:
     proofs: Sequence[Row]
 
 
-def read(folder: Path, until_ms: float = inf) -> Tables:
+def read(folder: Path) -> Tables:
     """Reads the folder of an audit (`kordon audit run --out`).
-
-    Args:
-        until_ms: Of findings and checked ranges only what had been written by then, in milliseconds since 1970. Other
-            tables are as they are now.
 
     Raises:
         FileNotFoundError: There is no audit in it.
+    """
+    summaries: dict[str, Any] = {name: _newest(folder / "summaries" / name) for name in _SUMMARIES}
+    return replace(read_judged(folder), progress=_json(folder / "progress.json"), **summaries)
+
+
+def read_judged(folder: Path, until_ms: float = inf) -> Tables:
+    """Reads what an audit had judged at some time, and no summaries.
+
+    Args:
+        until_ms: Milliseconds since 1970.
+
+    Raises:
+        FileNotFoundError: There is no audit in the folder.
     """
     if not any((folder / name).exists() for name in ("about.json", "checked", "findings", "summaries")):
         raise FileNotFoundError(f"no audit has written to {folder}: run `kordon audit run --out {folder}` first")
     return Tables(
         about=_json(folder / "about.json"),
-        progress=_json(folder / "progress.json"),
+        progress={},
         findings=_findings(folder / "findings", until_ms),
         checked=_checked(folder / "checked", until_ms),
-        **{name: _newest(folder / "summaries" / name) for name in _SUMMARIES},
+        **dict.fromkeys(_SUMMARIES, ()),
     )
 
 
@@ -93,11 +102,11 @@ def _findings(folder: Path, until_ms: float) -> Sequence[Row]:
 
 
 def _checked(folder: Path, until_ms: float) -> Sequence[Row]:
-    tables = [_table(batch) for _, batch in _batches(folder, until_ms)]
+    tables = (_table(batch, [*_CHECKED_BY, "count"]) for _, batch in _batches(folder, until_ms))
     filled = [table for table in tables if table.num_rows and set(_CHECKED_BY) <= set(table.column_names)]
     if not filled:
         return []
-    whole = pa.concat_tables(table.select([*_CHECKED_BY, "count"]) for table in filled)
+    whole = pa.concat_tables(filled)
     sums = whole.group_by(_CHECKED_BY).aggregate([("count", "sum"), ("count", "count"), ([], "count_all")])
     return [
         {**{name: row[name] for name in _CHECKED_BY}, "ranges": row["count_all"], "count": row["count_sum"] or 0}
@@ -128,6 +137,8 @@ def _is_complete(folder: Path, until_ms: float) -> bool:
         return False
 
 
-def _table(folder: Path) -> Any:
-    parts = [pq.read_table(file) for file in sorted(folder.glob("*.parquet"))]
+def _table(folder: Path, columns: Sequence[str] | None = None) -> Any:
+    """Reads one version of a table. There may be thousands, so each is to cost no more than it must."""
+    files = sorted(folder.glob("*.parquet"))
+    parts = [pq.ParquetFile(file).read(columns=columns, use_threads=False) for file in files]
     return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
