@@ -94,8 +94,8 @@ class ToldWatch(Watch[OffsetFetchResponse]):
         self._held = held
         self._members = {each.group_id: each for each in members}
         self._after = after
-        self._committed: dict[tuple[ReadingMember, str], dict[int, int]] = {}
-        """By group and topic, what the coordinator has of partitions, as clients know them."""
+        self._committed: dict[tuple[ReadingMember, ManagedTopic], dict[int, int]] = {}
+        """What the coordinator has of partitions, as clients know them; another topic may get the name meanwhile."""
 
     def answered(self, answer: OffsetFetchResponse) -> None:
         """Notes what the coordinator says."""
@@ -103,14 +103,14 @@ class ToldWatch(Watch[OffsetFetchResponse]):
             for row in rows:
                 topic = self._to.committed(row, self._held.topics)
                 if topic is not None:
-                    self._committed[member, topic.name] = _offsets(row.partitions)
+                    self._committed[member, topic] = _offsets(row.partitions)
 
     def told(self, answer: OffsetFetchResponse) -> None:
         """Puts on record what the client is told of that."""
         for member, rows in self._told(answer):
             for row in rows:
                 topic = managed_topic(row, self._held.topics)
-                committed = self._committed.get((member, topic.name)) if topic is not None else None
+                committed = self._committed.get((member, topic)) if topic is not None else None
                 if topic is not None and committed:
                     self._note(topic, member, committed, _offsets(row.partitions))
 

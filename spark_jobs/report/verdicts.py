@@ -40,7 +40,7 @@ PROMISES: Final = (
     Promise(number=5, name="NO-SKIP", plain="Readers got everything there was."),
     Promise(number=6, name="SEQ-IMAGE", plain="Every acknowledged record is in the topic, and is there once."),
     Promise(number=7, name="EPOCH-LADDER", plain="No former producer wrote in the name of its successor."),
-    Promise(number=8, name="HAND-OVER", plain="Groups went on where they had left off, and skipped nothing."),
+    Promise(number=8, name="HAND-OVER", plain="Groups were told where they had left off, and sent past nothing."),
     Promise(number=9, name="KEY-HOME", plain="Of a sample: each key is where its producer sent it."),
 )
 
