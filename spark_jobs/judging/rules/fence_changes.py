@@ -102,7 +102,8 @@ def writes_of(decisions: pl.DataFrame) -> pl.DataFrame:
     is_write = (pl.col("kind") == Kind.ADMIT.value) & (pl.col("api_key").fill_null(_PRODUCE) == _PRODUCE)
     is_placed = pl.all_horizontal(pl.col("topic", "partition", "layout_epoch").is_not_null())
     repeats = pl.col("evidence").str.contains(_REPEATED).fill_null(value=False)
-    return decisions.filter(is_write & is_placed & ~repeats).select(ADMIT.names())
+    asked = decisions.select("kind", "api_key", "evidence", *ADMIT.names())
+    return asked.filter(is_write & is_placed & ~repeats).select(ADMIT.names())
 
 
 def commits_of(step: pl.DataFrame) -> pl.DataFrame:

@@ -61,8 +61,8 @@ def judged_of(facts: Facts, known: State) -> pl.DataFrame:
     commits = commits_of(known["step"])
     if commits.is_empty():
         return _JUDGED.to_frame()
-    parts = (part(facts, known, commits) for part in (_members, _cuts, _unproven, _early, _late))
-    return stacked(_JUDGED, *parts)
+    at_once = () if facts.decisions.is_empty() else (_cuts, _early, _late)  # the others may have been waited for
+    return stacked(_JUDGED, *(part(facts, known, commits) for part in (_members, _unproven, *at_once)))
 
 
 def _members(facts: Facts, known: State, commits: pl.DataFrame) -> pl.DataFrame:
