@@ -156,3 +156,25 @@ def test_what_is_told_long_after_its_producer_went_on_is_no_lost_write() -> None
     played = play(seq_image.RULE, [first, others, MicroBatch(decisions=slow, read_to=[read(0, 10)])])
     assert played.findings == []
     assert (played.count("pass"), played.count("late")) == (1, 1)
+
+
+def test_what_was_written_again_is_told_once_and_nothing_behind_it_is_missing() -> None:
+    """A batch stands there twice, also over the wrap: sequences go on behind the furthest that they had got to."""
+    begins = [LAST - 4, 0, LAST - 4, 5]
+    offsets = [0, 5, 10, 15]
+    whole = MicroBatch(
+        **layout_rows(ONE),
+        batches=[tagged(0, 0, 0, at, 5, sequence=first) for at, first in zip(offsets, begins, strict=True)],
+        decisions=[
+            admit(place, (0, 0, 0), (begins[each], begins[each] + 4), offsets[each])
+            for place, each in enumerate([0, 1, 3])
+        ],
+        read_to=[read(0, 20)],
+    )
+    for micro_batches in ([whole], cut_up(whole, (0.3, 0.6, 0.8))):
+        played = play(seq_image.RULE, micro_batches)
+        assert played.found("kind", "first_offset") == [
+            ("doubled-sequence", 0),  # it began before 0: made so to wrap
+            ("doubled-sequence", 10),
+        ]
+        assert played.count("pass") == 3

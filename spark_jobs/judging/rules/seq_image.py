@@ -8,7 +8,8 @@ behind the image: what it had written in the homes before. So the client's own s
     home 3  sequences 0..6 …    image 51    the client's 51..57
 
 - The topic alone shows whether the sequences of an identity follow on each other from 0 in each home. One that lies
-  before what is expected is a doubled-sequence (a retry was written again), one behind it a sequence-gap.
+  before what is expected is a doubled-sequence (a retry was written again), one behind it a sequence-gap. Expected is
+  what follows on the furthest so far.
 - With the decisions, an acknowledged sequence lies in what its home has. Behind its end it is a lost-write; before its
   beginning it stands in an earlier home as well, and is a doubled-sequence.
 
@@ -93,8 +94,9 @@ def _check(facts: Facts, state: State) -> RuleOutcome:
     places = _places(facts, read)
     new, asked = _written(facts), stacked(_ADMITS, state["admit"], _admits(facts))
     known, others = _divided(state["home"], new, asked)
-    homes = _homes(known, new)
-    broken = _broken_runs(_stepped(known, new, homes), places)
+    written = _homes(known, new)
+    disturbed = _disturbed(known, new, written)
+    homes, broken = _reached(written, disturbed), _broken_runs(disturbed, places)
     judged = _against_homes(asked, places, homes).with_columns(_verdict(facts).alias("verdict"))
     return RuleOutcome(
         findings=pl.concat([_findings_of_runs(broken, facts), _not_there_once(judged, places, homes, facts)]),
@@ -152,23 +154,29 @@ def _homes(known: pl.DataFrame, new: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _stepped(known: pl.DataFrame, new: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
-    """Returns what does not follow on the sequences before it in its home, with what was `expected`: hardly ever any.
+def _disturbed(known: pl.DataFrame, new: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
+    """Returns all that homes had and have got in which something does not follow on what is before it: hardly ever any.
 
-    Adds `last_sequence_before` and `last_offset_before`; null: nothing stands before it.
+    Adds which sequence is `expected`, the furthest that was `reached` so far, and `last_offset_before`; null: nothing
+    stands before it. What was written again reaches no further.
     """
     steps = homes.select(pl.int_range(pl.len()).alias("home"), "begins", "ends").explode("begins", "ends")
-    broken = homes[steps.filter(_is_step(("home",), "begins", "ends")).get_column("home").unique()]
-    rows = pl.concat([known, new], how="diagonal").join(broken, on=_HOME, how="semi", maintain_order="left")
-    in_order = together(rows, _HOME)
-    names = ("last_sequence", "last_offset")
-    before = (pl.when(follows(_HOME)).then(pl.col(name).shift(1)).alias(f"{name}_before") for name in names)
-    told = in_order.with_columns(*before, expected=_expected(_HOME, "last_sequence"))
-    return told.filter("tagged", _is_step(_HOME, "first_sequence", "last_sequence"))
+    broken = steps.filter(pl.col("begins") != _expected(("home",), "ends")).get_column("home").unique()
+    rows = pl.concat([known, new], how="diagonal").join(homes[broken], on=_HOME, how="semi", maintain_order="left")
+    last = pl.col("last_sequence")
+    steps_on = pl.when(follows(_HOME)).then(_distance(last, last.shift(1))).otherwise(0)
+    stands = together(rows, _HOME).with_columns(stands=steps_on.cum_sum().over(_HOME))
+    reached = (last + pl.col("stands").cum_max().over(_HOME) - pl.col("stands")) % _SEQUENCES
+    before = pl.when(follows(_HOME)).then(pl.col("last_offset").shift(1))
+    told = stands.with_columns(reached=reached, last_offset_before=before)
+    return told.with_columns(expected=_expected(_HOME, "reached"))
 
 
-def _is_step(keys: Sequence[str], first: str, last: str) -> pl.Expr:
-    return pl.col(first) != _expected(keys, last)
+def _reached(homes: pl.DataFrame, disturbed: pl.DataFrame) -> pl.DataFrame:
+    """Returns homes up to the furthest sequence that each has reached."""
+    furthest = disturbed.group_by(_HOME, maintain_order=True).agg(pl.last("reached"))
+    told = homes.join(furthest, on=_HOME, how="left", maintain_order="left")
+    return told.with_columns(last_sequence=pl.coalesce("reached", "last_sequence"))
 
 
 def _expected(keys: Sequence[str], last: str) -> pl.Expr:
@@ -195,13 +203,13 @@ def _places(facts: Facts, read: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _broken_runs(stepped: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
+def _broken_runs(disturbed: pl.DataFrame, places: pl.DataFrame) -> pl.DataFrame:
     """Returns what does not follow on the sequences before it in its home: fail, or unknown where these were taken."""
-    before = pl.col("last_sequence_before")
+    stepped = disturbed.filter("tagged", pl.col("first_sequence") != pl.col("expected"))
     told = stepped.join(places, on=["topic", "stream", *_PLACE])
     unread = pl.coalesce(pl.col("last_offset_before") < pl.col("hole_to"), ~pl.col("is_whole"))
     is_doubled = _distance(pl.col("first_sequence"), pl.col("expected")) < 0
-    is_proven = is_doubled & before.is_not_null()
+    is_proven = is_doubled & pl.col("last_offset_before").is_not_null()
     is_failed = is_proven | ~(unread | pl.col("compacted"))
     verdict = pl.when(is_failed).then(pl.lit(FAIL)).otherwise(pl.lit(UNKNOWN))
     return told.with_columns(is_doubled=is_doubled, verdict=verdict)
