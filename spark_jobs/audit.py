@@ -10,25 +10,25 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
+import polars as pl
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import kordon
-from kordon.spark_jobs import findings
-from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, NotAllowed, PartitionKey
-from kordon.spark_jobs.engine import LATE_MS, Engine, EngineParts
+from kordon.spark_jobs import files_source, findings, first_look
+from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, PartitionKey
+from kordon.spark_jobs.engine import LATE_MS, Ends, Engine, EngineParts
 from kordon.spark_jobs.errors import CannotCheck, cause_of
+from kordon.spark_jobs.judging.rules import gaps
+from kordon.spark_jobs.judging.rules.all_rules import ALL
+from kordon.spark_jobs.judging.schema import FINDINGS
 from kordon.spark_jobs.lag import Lag
 from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.verdicts import RuleVerdict, overall
-from kordon.spark_jobs.rules import gaps
-from kordon.spark_jobs.rules.all_rules import ALL
-from kordon.spark_jobs.schema import FINDINGS
 from kordon.spark_jobs.sources import Reading, managed_topics, stream
 from kordon.spark_jobs.storage import Storage
 
@@ -77,15 +77,15 @@ class Audit:
         reading = options.reading
         self._cluster = Cluster(reading.bootstrap, reading.security) if reading.bootstrap else None
         self._parts = parts or EngineParts(sinks=options.sinks, metrics=metrics, late_ms=options.late_ms)
-        if self._cluster is not None and self._parts.ends is None:
+        if self._parts.ends is None:
             self._parts.ends = self._ends
         self.engine = Engine(spark, self.storage, self._parts, options.topics)
         # apart from the one that micro-batches ask: those run in a thread of their own
-        self._brokers = Cluster(reading.bootstrap, reading.security) if reading.bootstrap else None
-        self._lag = Lag(reading, self._brokers)
+        asked = Cluster(reading.bootstrap, reading.security) if reading.bootstrap else None
+        self._brokers = first_look.Brokers(asked, reading.decisions_topic)
+        self._lag = Lag(reading, asked)
         self._stopping = False
         self._look_at = 0.0
-        self._is_waiting = False
 
     def run(self) -> None:
         """Runs until `stop` is called.
@@ -116,34 +116,12 @@ class Audit:
         _, is_ours, told = cause.partition(f"{CannotCheck.__name__}: ")
         if is_ours:
             raise CannotCheck(told) from error
-        if failures >= _MOST_FAILURES and self._has_brokers():
+        if failures >= _MOST_FAILURES and self._brokers.do_answer():
             raise CannotCheck(f"the audit failed {failures} times at the same place: {cause}") from error
         log.warning("the query ended and begins again: %s", cause)
         self._pause()
-        while not self._stopping and not self._has_brokers():
+        while not self._stopping and not self._brokers.do_answer():
             self._pause()
-
-    def _has_brokers(self) -> bool:
-        if self._brokers is None:
-            return True
-        try:
-            self._brokers.partitions([self._options.reading.decisions_topic])
-        except BrokersUnavailable as error:
-            self._miss(error)
-            return False
-        self._meet()
-        return True
-
-    def _miss(self, error: BrokersUnavailable) -> None:
-        """Says once that brokers are away, not again and again."""
-        if not self._is_waiting:
-            log.warning("the audit waits for the brokers: %s", cause_of(str(error)))
-        self._is_waiting = True
-
-    def _meet(self) -> None:
-        if self._is_waiting:
-            log.info("the brokers answer again")
-        self._is_waiting = False
 
     def _pause(self) -> None:
         until = time.monotonic() + _AGAIN_SECONDS
@@ -159,7 +137,7 @@ class Audit:
         self._begin()
         while True:
             topics = self.engine.topics
-            self._see(topics)
+            first_look.see(self._cluster, topics)
             self._read_all()
             if topics == self.engine.topics:
                 break
@@ -169,14 +147,6 @@ class Audit:
             )
         self.engine.close()
         return self.verdict()
-
-    def _see(self, topics: Iterable[str]) -> None:
-        """Looks whether topics may be seen: what cannot be read would be judged as if it did not stand there."""
-        try:
-            if self._cluster is not None:
-                self._cluster.partitions(topics)
-        except BrokersUnavailable as error:
-            raise CannotCheck(cause_of(str(error))) from error
 
     def _read_all(self) -> None:
         for starts_left in reversed(range(_MOST_STARTS)):
@@ -190,18 +160,17 @@ class Audit:
 
     def verdict(self) -> RuleVerdict:
         """Returns the verdict of everything judged so far, as the report has it."""
-        found = self._findings().select("verdict").distinct().collect()
-        return overall([row.asDict() for row in found], self._checked())
+        return overall(self._findings().to_dicts(), self.engine.checked)
 
     def summary(self) -> str:
         """Returns in one line what was checked and found, and what could not be judged."""
         if self.engine.last_batch < 0:
             return "nothing was judged yet"
         totals = self.engine.totals
-        counts = self._findings().groupBy("verdict", "name").count().orderBy("verdict", "name").collect()
-        found = ", ".join(f"{row['count']} {row['verdict']} of {row['name']}" for row in counts) or "no findings"
+        counts = self._findings().group_by("verdict", "name").len().sort("verdict", "name").iter_rows()
+        found = ", ".join(f"{count} {verdict} of {name}" for verdict, name, count in counts) or "no findings"
         names = {rule.number: rule.name for rule in (gaps.RULE, *ALL)}
-        unjudged = [(names[row["rule"]], row["ranges"]) for row in self._checked() if row["verdict"] == "unknown"]
+        unjudged = [(names[row["rule"]], row["ranges"]) for row in self.engine.checked if row["verdict"] == "unknown"]
         left = ", ".join(f"{name} {ranges}" for name, ranges in unjudged)
         left = f"; ranges that could not be judged: {left}" if left else ""
         read = f"{totals.decisions} decisions, {totals.batches} batches ({totals.bytes / 1e6:.1f} MB of topic data)"
@@ -216,19 +185,13 @@ class Audit:
         """Ends `run`; may be called from a signal handler. A micro-batch under way is repeated by the next run."""
         self._stopping = True
 
-    def _findings(self) -> DataFrame:
-        """A finding that goes on is written again under its id."""
-        every = self._spark.read.schema(FINDINGS).parquet(f"{self.storage.folder}/findings")
-        return every.dropDuplicates(["finding_id"])
-
-    def _checked(self) -> list[dict[str, Any]]:
-        """Returns by rule and verdict how many ranges were looked at."""
-        every = self._spark.read.parquet(f"{self.storage.folder}/checked")
-        sums = every.groupBy("rule", "verdict").agg(F.count("*").alias("ranges")).orderBy("rule")
-        return [row.asDict() for row in sums.collect()]
+    def _findings(self) -> pl.DataFrame:
+        """A finding that goes on is written again under its id: the newest counts."""
+        every = pl.concat([FINDINGS.to_frame(), *self.storage.tables("findings")])
+        return every.unique("finding_id", keep="last")
 
     def _begin(self) -> None:
-        self._reach()
+        first_look.look(self._spark, self._options.reading, self._options.sinks, self._cluster)
         last = self.storage.last_begun()
         if last >= 0:
             self.engine.resume(last)
@@ -252,53 +215,6 @@ class Audit:
             return managed_topics(self._spark, self._options.reading)
         except (PySparkException, Py4JError) as error:
             raise CannotCheck(f"decisions cannot be read: {cause_of(str(error))}") from error
-
-    def _reach(self) -> None:
-        reading, sinks = self._options.reading, self._options.sinks
-        if sinks.table is not None:
-            sinks.table.check(self._spark)
-        if reading.folder is not None and not reading.folder.is_dir():
-            raise CannotCheck(f"{reading.folder} is no folder of decision files")
-        if self._cluster is None:
-            return
-        found: set[str] = set()
-        try:
-            found = {place.topic for place in self._cluster.partitions([reading.decisions_topic])}
-        except NotAllowed as error:
-            if reading.folder is None:
-                raise CannotCheck(cause_of(str(error))) from error
-        except BrokersUnavailable as error:
-            raise CannotCheck(
-                f"the auditor cannot ask any broker of --bootstrap {reading.bootstrap}: {error}"
-            ) from error
-        if reading.folder is None and not found:
-            raise CannotCheck(
-                f"there is no topic {reading.decisions_topic}: Kordon writes it if `decisions.to` is `topic`, and "
-                f"hides it from its clients, so --bootstrap must name brokers"
-            )
-        if sinks.topic is not None:
-            self._make(sinks.topic.name)
-
-    def _make(self, topic: str) -> None:
-        """Makes the topic for findings, if it is not there; who may not make topics may write to one all the same."""
-        assert self._cluster is not None
-        try:
-            if not self._sees(topic):
-                self._cluster.make_topic(topic, findings.TOPIC_CONFIGS)
-        except BrokersUnavailable as error:
-            log.warning(
-                "the auditor cannot create the topic %s (%s): create it with cleanup.policy=compact and allow the "
-                "auditor's user (--config) to write it, or do without it by --findings-topic ''",
-                topic,
-                error,
-            )
-
-    def _sees(self, topic: str) -> bool:
-        assert self._cluster is not None
-        try:
-            return bool(self._cluster.partitions([topic]))
-        except NotAllowed:
-            return False
 
     def _start(self) -> StreamingQuery:
         rows = stream(self._spark, self._options.reading, sorted(self.engine.topics), self.storage.begun())
@@ -325,9 +241,16 @@ class Audit:
         finally:
             query.stop()
 
-    def _ends(self) -> Mapping[PartitionKey, int]:
-        assert self._cluster is not None
-        return self._cluster.ends(self._cluster.partitions(self.engine.topics), LATEST)
+    def _ends(self) -> Ends:
+        """Returns where all that the engine reads ends now, in the order of the sources."""
+        folder = self._options.reading.folder
+        topics = self._ends_of(self.engine.topics)
+        if folder is not None:
+            return files_source.ends(folder), topics
+        return self._ends_of([self._options.reading.decisions_topic]), topics
+
+    def _ends_of(self, topics: Iterable[str]) -> Mapping[PartitionKey, int]:
+        return {} if self._cluster is None else self._cluster.ends(self._cluster.partitions(topics), LATEST)
 
     def _look_around(self) -> None:
         """Does what has to be done from time to time, whether or not there are micro-batches."""
@@ -342,8 +265,8 @@ class Audit:
             judged = self.storage.offsets(self.engine.last_batch)
             self._metrics.lag(self._lag.measure(judged, self.engine.topics, self.engine.totals))
         except BrokersUnavailable as error:
-            self._miss(error)
+            self._brokers.miss(error)
         except (ValueError, OSError):
             return  # a file that has gone since, or a checkpoint that is being written
         else:
-            self._meet()
+            self._brokers.meet()

@@ -1,4 +1,4 @@
-"""Reads the batches of a partition by their headers, as columns; records are never opened.
+"""Reads the batches of a partition by their headers, as columns; of every n-th one also the keys (`key_sample.py`).
 
 The walk over a Fetch answer touches 12 bytes of each batch; all else is done with numpy on all batches of the answer
 at once. Messages of magic 0 and 1, which a topic may hold from before it was managed, go the slow way of
@@ -10,17 +10,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from struct import Struct
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
+import polars as pl
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import HEADER_BYTES, LOG_OVERHEAD
 from kordon.codecs.split import split
 from kordon.spark_jobs.brokers import EARLIEST, BrokersUnavailable, Cluster, PartitionKey
+from kordon.spark_jobs.judging.schema import BATCHES, READ_TO
+from kordon.spark_jobs.judging.shipments import What
+from kordon.spark_jobs.key_sample import KeySample
 
 FETCH_BYTES: Final = 8 << 20
 """What is asked for at once, and so, with its columns, what a reader keeps in memory."""
@@ -52,49 +55,36 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _CLIENT_BITS: Final = 40
 _V_BITS: Final = 48
+_MOVES: Final = 1 << (_V_BITS - _CLIENT_BITS)
 _SEQUENCES: Final = 1 << 31
 """Sequences go on at 0 behind 2^31 - 1."""
-
-ARROW: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("base_offset", pa.int64()),
-        ("last_offset", pa.int64()),
-        ("leader_epoch", pa.int32()),
-        ("producer_id", pa.int64()),
-        ("v", pa.int32()),
-        ("move", pa.int32()),
-        ("client_producer_id", pa.int64()),
-        ("producer_epoch", pa.int32()),
-        ("base_sequence", pa.int64()),
-        ("last_sequence", pa.int64()),
-        ("records", pa.int64()),
-        ("bytes", pa.int64()),
-        ("max_timestamp_ms", pa.int64()),
-        ("attributes", pa.int32()),
-        ("is_control", pa.bool_()),
-        ("is_transactional", pa.bool_()),
-        ("log_start", pa.int64()),
-        ("next_offset", pa.int64()),
-    ]
+_READ: Final = (
+    "base_offset",
+    "leader_epoch",
+    "attributes",
+    "last_offset_delta",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "records_count",
 )
-"""`schema.BATCHES`, and two more columns for the row behind a partition's batches, which has nothing in the others:
-where its log begins, and how far it was read."""
-
-RecordBatch: TypeAlias = Any
-"""`pyarrow.RecordBatch`; pyarrow has no types."""
+_CAST: Final = [pl.col(name).cast(kind) for name, kind in BATCHES.items()]
 
 
-def read_partition(cluster: Cluster, place: PartitionKey, start: int | None, end: int) -> Iterator[RecordBatch]:
+def read_partition(
+    cluster: Cluster, place: PartitionKey, start: int | None, end: int, *, one_in: int = 0
+) -> Iterator[tuple[What, pl.DataFrame]]:
     """Reads the batches that begin in offsets [start, end), and says at last how far it was read.
 
     Args:
         start: None: from the log's beginning.
         end: At most the high watermark of some time. Where the log is shorter now, what is missing is passed over.
+        one_in: One of so many batches is opened, and its keys are told; 0: none.
 
     Yields:
-        Tables of `ARROW`.
+        `What.BATCHES` and `BATCHES`, one table after the other; at last `What.KEYS` with `KEYS`, and `What.READ_TO`
+        with `READ_TO`.
 
     Raises:
         BrokersUnavailable: The brokers did not answer for a minute.
@@ -102,6 +92,7 @@ def read_partition(cluster: Cluster, place: PartitionKey, start: int | None, end
     """
     at = start if start is not None else _patiently(lambda: cluster.ends([place], EARLIEST)[place])
     log_start = 0
+    keys = KeySample(place, one_in)
     while at < end:
         told = _patiently(lambda at=at: cluster.fetch(place, at, FETCH_BYTES))
         if told.error_code == OUT_OF_RANGE:
@@ -113,22 +104,28 @@ def read_partition(cluster: Cluster, place: PartitionKey, start: int | None, end
         if told.error_code:
             raise BrokersUnavailable(f"{place.topic}-{place.partition}: error {told.error_code}")
         log_start = max(log_start, told.log_start_offset)
-        rows = columns(told, place, at, end)
+        rows = columns(told, place, at, end, keys)
         if rows is None:
             if told.high_watermark <= at:
                 break
             time.sleep(_PAUSE_SECONDS)  # a follower became leader, and learns its high watermark
             continue
         table, at = rows
-        yield table
-    yield _read_to(place, log_start, end)
+        yield What.BATCHES, table
+    yield What.KEYS, keys.table()
+    yield What.READ_TO, pl.DataFrame([(*place, log_start, end)], schema=READ_TO, orient="row")
 
 
-def columns(told: Fetched, place: PartitionKey, start: int, end: int) -> tuple[RecordBatch, int] | None:
+def columns(
+    told: Fetched, place: PartitionKey, start: int, end: int, keys: KeySample | None = None
+) -> tuple[pl.DataFrame, int] | None:
     """Turns an answer's batches that begin in [start, end) into a table.
 
+    Args:
+        keys: Is given these batches, too.
+
     Returns:
-        The table, and the offset behind the last whole batch; None: there is no whole batch.
+        `BATCHES`, and the offset behind the last whole batch; None: there is no whole batch.
 
     Raises:
         WireError: The bytes are no batches.
@@ -137,11 +134,13 @@ def columns(told: Fetched, place: PartitionKey, start: int, end: int) -> tuple[R
     if not starts:
         return None
     header = _headers(told.records, starts) if current else _old_headers(told.records)
-    sizes = np.asarray(ends, dtype=np.int64) - np.asarray(starts, dtype=np.int64)
+    spans = np.column_stack([np.asarray(each, dtype=np.int64) for each in (starts, ends)])
     base = header["base_offset"].astype(np.int64)
     last = base + header["last_offset_delta"]
     kept = (base >= start) & (base < end)
-    return _table(place, header[kept], sizes[kept]), int(last[-1]) + 1
+    if keys is not None and current:
+        keys.open(told.records, header[kept], spans[kept])
+    return _table(place, header[kept], spans[kept]), int(last[-1]) + 1
 
 
 def _walk(buffer: memoryview) -> tuple[list[int], list[int], bool]:
@@ -185,51 +184,25 @@ def _old_headers(buffer: memoryview) -> npt.NDArray[Any]:
     return header
 
 
-def _table(place: PartitionKey, header: npt.NDArray[Any], sizes: npt.NDArray[np.int64]) -> RecordBatch:
-    producer_id = header["producer_id"].astype(np.int64)
-    base_sequence = header["base_sequence"].astype(np.int64)
-    attributes = header["attributes"].astype(np.int32)
-    base_offset = header["base_offset"].astype(np.int64)
-    untagged = producer_id < (1 << _V_BITS)
-    last_sequence = np.where(base_sequence < 0, -1, (base_sequence + header["last_offset_delta"]) % _SEQUENCES)
-    count = len(header)
-    found: dict[str, Any] = {
-        "topic": pa.repeat(pa.scalar(place.topic), count),
-        "partition": np.full(count, place.partition, dtype=np.int32),
-        "base_offset": base_offset,
-        "last_offset": base_offset + header["last_offset_delta"],
-        "leader_epoch": header["leader_epoch"].astype(np.int32),
-        "producer_id": producer_id,
-        "v": pa.array(((producer_id >> _V_BITS) - 1).astype(np.int32), mask=untagged),
-        "move": pa.array(((producer_id >> _CLIENT_BITS) & 0xFF).astype(np.int32), mask=untagged),
-        "client_producer_id": pa.array(producer_id & ((1 << _CLIENT_BITS) - 1), mask=untagged),
-        "producer_epoch": header["producer_epoch"].astype(np.int32),
-        "base_sequence": base_sequence,
-        "last_sequence": last_sequence,
-        "records": header["records_count"].astype(np.int64),
-        "bytes": sizes,
-        "max_timestamp_ms": header["max_timestamp"].astype(np.int64),
-        "attributes": attributes,
-        "is_control": (attributes & _CONTROL) != 0,
-        "is_transactional": (attributes & _TRANSACTIONAL) != 0,
-        "log_start": pa.nulls(count, pa.int64()),
-        "next_offset": pa.nulls(count, pa.int64()),
-    }
-    return pa.RecordBatch.from_arrays([_array(found[each.name], each.type) for each in ARROW], schema=ARROW)
-
-
-def _array(values: Any, kind: Any) -> Any:
-    return values if isinstance(values, pa.Array) else pa.array(values, type=kind)
-
-
-def _read_to(place: PartitionKey, log_start: int, next_offset: int) -> RecordBatch:
-    told: dict[str, Any] = {
-        "topic": place.topic,
-        "partition": place.partition,
-        "log_start": log_start,
-        "next_offset": next_offset,
-    }
-    return pa.RecordBatch.from_pylist([told], schema=ARROW)
+def _table(place: PartitionKey, header: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> pl.DataFrame:
+    native = {name: header[name].astype(header[name].dtype.newbyteorder("=")) for name in _READ}
+    last_offset = pl.col("base_offset") + pl.col("last_offset_delta")
+    producer_id, attributes, first = pl.col("producer_id"), pl.col("attributes"), pl.col("base_sequence").cast(pl.Int64)
+    is_tagged = producer_id >= 1 << _V_BITS
+    last = pl.when(first < 0).then(-1).otherwise((first + pl.col("last_offset_delta")) % _SEQUENCES)
+    told = pl.DataFrame(native).with_columns(
+        pl.lit(place.topic).alias("topic"),
+        pl.lit(place.partition).alias("partition"),
+        pl.Series("bytes", spans[:, 1] - spans[:, 0]),
+        last_offset.alias("last_offset"),
+        last.alias("last_sequence"),
+        pl.when(is_tagged).then(producer_id // (1 << _V_BITS) - 1).alias("v"),
+        pl.when(is_tagged).then(producer_id // (1 << _CLIENT_BITS) % _MOVES).alias("move"),
+        pl.when(is_tagged).then(producer_id % (1 << _CLIENT_BITS)).alias("client_producer_id"),
+        (attributes & _CONTROL != 0).alias("is_control"),
+        (attributes & _TRANSACTIONAL != 0).alias("is_transactional"),
+    )
+    return told.rename({"records_count": "records", "max_timestamp": "max_timestamp_ms"}).select(_CAST)
 
 
 def _patiently(ask: Any) -> Any:

@@ -1,15 +1,12 @@
-"""The source `kordon.batches`: what stands in managed topics, batch by batch, as a stream or as a table.
-
-    spark.dataSource.register(BatchesSource)
-    spark.readStream.format("kordon.batches").option("bootstrap", "kafka:9092").option("topics", "orders").load()
+"""The source `kordon.batches`: what stands in managed topics, batch by batch, as a stream of shipments.
 
 Offsets are `{topic: {partition: next offset}}`. A micro-batch reads the batches that begin between two of them, so
-that it reads the same when it is repeated; behind the last batch of a partition there is a row that says how far it was
-read.
+that it reads the same when it is repeated. Behind the last batch of a partition a shipment says how far it was read.
 
-Options: `bootstrap`; `topics`, names with commas between; `max_bytes`, of a micro-batch, about; `positions`, offsets as
-above at which a stream that is begun again stands (Spark tells a Python source no such thing before it has to say how
-far the next micro-batch is to go); `pinned`: what is written after the first look is left alone; and `Security`'s.
+Options: `bootstrap`; `topics`, names with commas between; `parts`, among which topics are divided; `max_bytes`, of a
+micro-batch, about; `positions`, offsets as above at which a stream that is begun again stands (Spark tells a Python
+source no such thing before it has to say how far the next micro-batch is to go); `pinned`: what is written after the
+first look is left alone; `one_in`, as in `read_partition`; and `Security`'s.
 """
 
 from __future__ import annotations
@@ -19,24 +16,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import LongType, StructField, StructType
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
 
 from kordon.codecs.errors import WireError
-from kordon.spark_jobs.batch_reader import RecordBatch, columns, read_partition
+from kordon.spark_jobs.batch_reader import columns, read_partition
 from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, PartitionKey, Security
-from kordon.spark_jobs.schema import BATCHES
+from kordon.spark_jobs.judging.intake import of_partition
+from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
 
 MAX_BYTES: Final = 1024 << 20
 _SAMPLE_BYTES: Final = 64 << 10
 _FEW: Final = 1000
 """Offsets for which it is not worth while to ask how large they are."""
 _FEW_BYTES: Final = 1024.0
-
-ROWS: Final = StructType(
-    [*BATCHES.fields, StructField("log_start", LongType()), StructField("next_offset", LongType())]
-)
-"""`BATCHES`; where `next_offset` is not null, the row says how far a partition was read and has nothing else."""
 
 Offsets: TypeAlias = dict[str, dict[str, int]]
 
@@ -59,17 +53,13 @@ class BatchesSource(DataSource):
         """The name that Spark asks for."""
         return "kordon.batches"
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """Returns the columns."""
-        return ROWS
+        return ROWS_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Returns a reader of a stream."""
         return BatchesStream(self.options)
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Returns a reader of all that there is now."""
-        return _AllBatches(self.options)
 
 
 class _Reading:
@@ -78,10 +68,13 @@ class _Reading:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.bootstrap = options["bootstrap"]
         self.security = Security.of(options)
+        self._parts = int(options.get("parts", "1"))
+        self._one_in = int(options.get("one_in", "0"))
 
-    def read(self, part: BatchRange) -> Iterator[RecordBatch]:
+    def read(self, part: BatchRange) -> Iterator[pa.RecordBatch]:
         with Cluster(self.bootstrap, self.security) as cluster:
-            yield from read_partition(cluster, part.place, part.start, part.end)
+            for what, table in read_partition(cluster, part.place, part.start, part.end, one_in=self._one_in):
+                yield to_arrow(of_partition(what, table, *part.place, self._parts))
 
 
 class BatchesStream(DataSourceStreamReader):
@@ -118,7 +111,7 @@ class BatchesStream(DataSourceStreamReader):
             if begins.get(place, -1) < stop
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a part of it, in a worker."""
         assert isinstance(partition, BatchRange)
         return self._reading.read(partition)
@@ -155,26 +148,7 @@ class BatchesStream(DataSourceStreamReader):
         if rows is None:
             return _FEW_BYTES
         table, behind = rows
-        return float(sum(table.column("bytes").to_pylist())) / max(1, behind - start)
-
-
-class _AllBatches(DataSourceReader):
-    """All that there is, once."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self._reading = _Reading(options)
-        self._topics = _names(options.get("topics", ""))
-
-    def partitions(self) -> list[InputPartition]:
-        """Returns each partition from its log's beginning to its end."""
-        with Cluster(self._reading.bootstrap, self._reading.security) as cluster:
-            ends = cluster.ends(cluster.partitions(self._topics), LATEST)
-        return [BatchRange(place, None, end) for place, end in sorted(ends.items())]
-
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """Reads one, in a worker."""
-        assert isinstance(partition, BatchRange)
-        return self._reading.read(partition)
+        return float(table.get_column("bytes").sum()) / max(1, behind - start)
 
 
 def _names(listed: str) -> list[str]:

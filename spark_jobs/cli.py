@@ -32,7 +32,7 @@ BROKEN: Final = 1
 NOT_CHECKED: Final = 2
 """Exit code: the audit could not be made."""
 NOT_ALL_JUDGED: Final = 3
-_NEEDED: Final = ("pyspark", "pyarrow", "pandas", "numpy")
+_NEEDED: Final = ("pyspark", "pyarrow", "polars", "msgspec", "numpy")
 _SECURITY: Final = (
     "security_protocol",
     "ssl_cafile",
@@ -121,6 +121,13 @@ def _options(command: _Command) -> _Command:
                 default=500_000,
                 show_default=True,
                 help="Decisions in a micro-batch.",
+            ),
+            click.option(
+                "--sample-batches",
+                type=click.IntRange(min=0),
+                default=256,
+                show_default=True,
+                help="Open one of so many batches, to see that keys are where they belong; 0: none.",
             ),
             click.option("--metrics-address", metavar="HOST:PORT", help="Where /metrics is; without it there is none."),
             click.option(
@@ -229,9 +236,9 @@ class _Signals:
 
 def _run(given: Mapping[str, Any]) -> int:
     from kordon.spark_jobs import lock  # noqa: PLC0415
+    from kordon.spark_jobs.judging.rules import gaps  # noqa: PLC0415
+    from kordon.spark_jobs.judging.rules.all_rules import ALL  # noqa: PLC0415
     from kordon.spark_jobs.metrics import AuditMetrics  # noqa: PLC0415
-    from kordon.spark_jobs.rules import gaps  # noqa: PLC0415
-    from kordon.spark_jobs.rules.all_rules import ALL  # noqa: PLC0415
     from kordon.spark_jobs.session import close_session, open_session  # noqa: PLC0415
 
     told = logging.StreamHandler()
@@ -311,6 +318,7 @@ def _asked(given: Mapping[str, Any]) -> Options:
             folder=given["folder"],
             most_decisions=given["max_decisions"],
             most_bytes=given["max_mb"] << 20,
+            one_in=given["sample_batches"],
             is_pinned=given["once"],
         ),
         topics=tuple(name for name in given["topics"].split(",") if name),

@@ -1,33 +1,22 @@
-"""Decisions as a table of `schema.DECISIONS`: from the topic, by Spark's Kafka source, or from JSON-lines files.
-
-Parsing is `from_json`, a built-in. What is no decision has no kind; the engine counts it and leaves it out.
-"""
+"""Decisions as shipments: from the topic, by Spark's Kafka source, or from JSON-lines files."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
-from pyspark.sql.types import StructType
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 
 from kordon.spark_jobs.brokers import Security
-from kordon.spark_jobs.schema import DECISIONS
+from kordon.spark_jobs.judging.intake import of_decisions
+from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
+from kordon.spark_jobs.session import parts_of
 
 TOPIC: Final = "__kordon.decisions"
 MAX_DECISIONS: Final = 500_000
 """In a micro-batch."""
-_PLACE: Final = ("log_partition", "log_offset")
-_TOLD: Final = StructType([each for each in DECISIONS.fields if each.name not in _PLACE])
-
-
-def parsed(rows: DataFrame, value: str, log_partition: Column, log_offset: Column) -> DataFrame:
-    """Turns records of the decision log into `DECISIONS`."""
-    told = F.from_json(F.col(value).cast("string"), _TOLD).alias("told")
-    placed = rows.select(told, log_partition.cast("int").alias(_PLACE[0]), log_offset.cast("long").alias(_PLACE[1]))
-    return placed.select("told.*", *_PLACE)
 
 
 def from_topic(
@@ -43,13 +32,23 @@ def from_topic(
         "failOnDataLoss": "false",
     }
     rows = spark.readStream.format("kafka").options(**options, **java_security(security)).load()
-    return parsed(rows, "value", F.col("partition"), F.col("offset"))
+    return rows.select("value", "partition", "offset").mapInArrow(_reader(parts_of(spark)), ROWS_DDL)
+
+
+def _reader(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for table in tables:
+            if table.num_rows:
+                values, partitions, offsets = (column.to_pylist() for column in table.columns)
+                place = {"name": str(partitions[0]), "first": offsets[0]}
+                yield to_arrow(of_decisions(values, partitions, offsets, **place, parts=parts))
+
+    return read
 
 
 def from_files(spark: SparkSession, folder: Path, options: Mapping[str, str]) -> DataFrame:
     """Returns the stream of decisions of a folder (`files_source.py`, which knows the options)."""
-    rows = spark.readStream.format("kordon.decision-files").options(folder=str(folder.absolute()), **options).load()
-    return parsed(rows, "value", F.lit(-1), F.lit(None))
+    return spark.readStream.format("kordon.decision-files").options(folder=str(folder.absolute()), **options).load()
 
 
 def java_security(security: Security) -> dict[str, str]:

@@ -18,9 +18,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from kordon.spark_jobs.errors import cause_of
-from kordon.spark_jobs.findings import Sinks
+from kordon.spark_jobs.findings import COLUMNS, Sinks
 from kordon.spark_jobs.metrics import AuditMetrics
-from kordon.spark_jobs.schema import FINDINGS
 from kordon.spark_jobs.storage import Storage
 
 FILE: Final = "undelivered.json"
@@ -93,7 +92,7 @@ class Delivery:
 
     def _try(self, place: str, first: int, last: int) -> None:
         told, write = self._writes[place]
-        rows = self._storage.read_all("findings", first, last, FINDINGS)
+        rows = self._storage.read_all("findings", first, last, COLUMNS)
         try:
             write(rows, first, last)
         except (PySparkException, Py4JError) as error:
@@ -122,7 +121,7 @@ class Delivery:
     def _wait(self, place: str, first: int, last: int) -> None:
         if self.waiting.get(place) != first:
             self._save({**self.waiting, place: first})
-        self._metrics.undelivered(place, self._storage.read_all("findings", first, last, FINDINGS).count())
+        self._metrics.undelivered(place, self._storage.read_all("findings", first, last, COLUMNS).count())
 
     def _done(self, place: str, told: str) -> None:
         if place in self.waiting:

@@ -1,31 +1,33 @@
-"""The source `kordon.decision-files`: lines of decision files (`decisions: {to: files}`) as a stream.
+"""The source `kordon.decision-files`: lines of decision files (`decisions: {to: files}`) as shipments.
 
 Spark's own file source reads a file once, when it sees it first; a worker's newest file grows. So offsets are
 `{file name: bytes read}`, always behind the end of a line. A file that was removed before it was read is passed over:
 the gap in its worker's numbers tells.
 
-Options: `folder`; `max_bytes`, of a micro-batch; `positions` and `pinned` as in `batches_source.py`.
+Options: `folder`; `max_bytes`, of a micro-batch; `parts`, `positions` and `pinned` as in `batches_source.py`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import StructType
 
-from kordon.spark_jobs.batch_reader import RecordBatch
+from kordon.spark_jobs.judging.intake import of_decisions
+from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
 
 PATTERN: Final = "*.jsonl"
 MAX_BYTES: Final = 64 << 20
 _CHUNK_BYTES: Final = 4 << 20
-ROWS: Final = StructType([StructField("value", BinaryType())])
-_ARROW: Final = pa.schema([("value", pa.binary())])
+_NOWHERE: Final = -1
+"""In place of a partition of the decision log."""
 
 Offsets: TypeAlias = dict[str, int]
 
@@ -53,9 +55,9 @@ class DecisionFilesSource(DataSource):
         """The name that Spark asks for."""
         return "kordon.decision-files"
 
-    def schema(self) -> StructType:
+    def schema(self) -> str:
         """Returns the columns."""
-        return ROWS
+        return ROWS_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Returns a reader of a stream."""
@@ -71,6 +73,7 @@ class LinesStream(DataSourceStreamReader):
         self._positions: Offsets = json.loads(options.get("positions", "{}"))
         self._pins: Offsets | None = {} if options.get("pinned", "") == "true" else None
         self._is_pinned = False
+        self._parts = int(options.get("parts", "1"))
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Returns the offset before everything."""
@@ -116,11 +119,12 @@ class LinesStream(DataSourceStreamReader):
                 by_worker.setdefault(_worker_of(name), []).append((str(self._folder / name), begin, stop))
         return [Lines(parts) for parts in by_worker.values()]
 
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a part of it, in a worker."""
         assert isinstance(partition, Lines)
-        for path, begin, end in partition.parts:
-            yield from _lines(Path(path), begin, end)
+        for name, first, lines in lines_of(partition):
+            nowhere = [_NOWHERE] * len(lines), [None] * len(lines)
+            yield to_arrow(of_decisions(lines, *nowhere, name=name, first=first, parts=self._parts))
 
     def commit(self, end: Offsets) -> None:
         """Takes note that a micro-batch is complete."""
@@ -139,6 +143,15 @@ class LinesStream(DataSourceStreamReader):
         if not self._is_pinned:
             self._pins, self._is_pinned = dict(found), True
         return [(name, min(size, self._pins[name])) for name, size in found if name in self._pins]
+
+
+def ends(folder: Path) -> Offsets:
+    """Returns where the last whole line of each file of a folder ends."""
+    found: Offsets = {}
+    for path in folder.glob(PATTERN):
+        with suppress(FileNotFoundError):  # removed since
+            found[path.name] = _line_end(path, 0, path.stat().st_size)
+    return found
 
 
 def _worker_of(name: str) -> str:
@@ -162,16 +175,21 @@ def _line_end(path: Path, begin: int, end: int) -> int:
     return begin
 
 
-def _lines(path: Path, begin: int, end: int) -> Iterator[RecordBatch]:
-    try:
-        with path.open("rb") as file:
-            file.seek(begin)
-            left = end - begin
-            rest = b""
-            while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
-                left -= len(chunk)
-                *whole, rest = (rest + chunk).split(b"\n")
-                if whole:
-                    yield pa.RecordBatch.from_arrays([pa.array(whole, type=pa.binary())], schema=_ARROW)
-    except FileNotFoundError:
-        return
+def lines_of(part: Lines) -> Iterator[tuple[str, int, list[bytes]]]:
+    """Yields lines, a few megabytes at once, with their file, and where in it was begun to read them."""
+    for path, begin, end in part.parts:
+        with suppress(FileNotFoundError):  # removed since
+            for first, lines in _lines(Path(path), begin, end):
+                yield path, first, lines
+
+
+def _lines(path: Path, begin: int, end: int) -> Iterator[tuple[int, list[bytes]]]:
+    with path.open("rb") as file:
+        file.seek(begin)
+        left = end - begin
+        rest = b""
+        while left > 0 and (chunk := file.read(min(left, _CHUNK_BYTES))):
+            *whole, rest = (rest + chunk).split(b"\n")
+            if whole:
+                yield end - left, whole
+            left -= len(chunk)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.jars import TableFormat
-from kordon.spark_jobs.schema import FINDINGS
+from kordon.spark_jobs.judging.schema import FINDINGS
 from kordon.spark_jobs.storage import absolute
 
 TOPIC: Final = "__kordon.findings"
@@ -24,6 +25,9 @@ TOPIC_CONFIGS: Final = {"cleanup.policy": "compact"}
 """A finding that is written again takes the place of the one before."""
 BATCH: Final = "batch"
 """Column with the number of the micro-batch."""
+_SPARK_TYPES: Final = {pl.String: "string", pl.Int32: "int", pl.Int64: "bigint", pl.List(pl.String): "array<string>"}
+COLUMNS: Final = ", ".join(f"{name} {_SPARK_TYPES[kind]}" for name, kind in FINDINGS.items())
+"""`FINDINGS` in Spark's words."""
 _PATIENCE: Final[Mapping[str, str]] = MappingProxyType(
     {
         "kafka.max.block.ms": "15000",
@@ -54,8 +58,8 @@ class FindingsTopic:
         Args:
             findings: Rows of `FINDINGS`, with the micro-batch in `BATCH`.
         """
-        newest = findings.groupBy("finding_id").agg(F.max(F.struct(BATCH, *FINDINGS.names)).alias("newest"))
-        value = F.to_json(F.struct(*(f"newest.{name}" for name in FINDINGS.names)))
+        newest = findings.groupBy("finding_id").agg(F.max(F.struct(BATCH, *FINDINGS.names())).alias("newest"))
+        value = F.to_json(F.struct(*(f"newest.{name}" for name in FINDINGS.names())))
         rows = newest.select(F.col("finding_id").alias("key"), value.alias("value"))
         rows.write.format("kafka").options(**{**_PATIENCE, **self.options}).option("topic", self.name).save()
 
@@ -97,7 +101,7 @@ class Table:
             first: The first micro-batch.
             last: The last one.
         """
-        rows = findings.select(*FINDINGS.names, F.col(BATCH).cast("bigint").alias(BATCH))
+        rows = findings.select(*FINDINGS.names(), F.col(BATCH).cast("bigint").alias(BATCH))
         if self.format == "delta":
             self._write_delta(rows, f"{BATCH} >= {first} AND {BATCH} <= {last}")
         elif rows.sparkSession.catalog.tableExists(self.name):

@@ -74,9 +74,9 @@ class Lag:
             rows = columns(self._cluster.fetch(place, start, _SAMPLE_BYTES), place, 0, 1 << 62)
         except (BrokersUnavailable, WireError):
             return 0.0
-        if rows is None or not rows[0].num_rows:
+        if rows is None or rows[0].is_empty():
             return 0.0
-        return self._since(rows[0].column("max_timestamp_ms")[0].as_py())
+        return self._since(rows[0].item(0, "max_timestamp_ms"))
 
     def _of_data(self, judged: Mapping[PartitionKey, int], topics: Iterable[str], totals: Totals) -> int:
         offsets = sum(end - start for start, end in self._behind(judged, topics).values())

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, star
 from prometheus_client.metrics import MetricWrapperBase
 
 from kordon.spark_jobs.families import FAMILIES
-from kordon.spark_jobs.rules.rule import LATE
+from kordon.spark_jobs.judging.rule import LATE
 
 _KINDS: Final[Mapping[str, Callable[..., MetricWrapperBase]]] = {"counter": Counter, "gauge": Gauge}
 _KINDS_COUNTED: Final = {"bypass": "kordon_audit_bypasses_total", "gap": "kordon_audit_gaps_total"}

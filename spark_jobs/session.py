@@ -31,32 +31,25 @@ _SETTINGS: Final[Mapping[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # rules are large plans for little data: what can be concluded of null and equal columns costs more than it saves
-    "spark.sql.constraintPropagation.enabled": "false",
-    # PySpark 4 takes a stack trace for every column: most of what it costs to put a rule's plan together
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    "spark.sql.dataFrameQueryContext.enabled": "false",
     # what Spark's pages show of each plan is written whether somebody looks or not
     "spark.sql.ui.explainMode": "simple",
-    "spark.sql.debug.maxToStringFields": "1",
+    # shipments are few and large
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
 }
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    # tables of one partition are joined where they are (`frames.py`): sending one of them round is a job of its own
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    # times and numbers of micro-batches stand in plans: compiled to Java, each would be compiled anew each time
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
 }
 """Of a session on this machine: nobody else has to reach it."""
+_THREADS: Final = "POLARS_MAX_THREADS"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-_JAVA: Final = f"-Xss4m -XX:ReservedCodeCacheSize=512m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
-"""Spark looks through Python's traces with patterns that need a deep stack; all that it compiles has to have room, or
-Java goes on uncompiled."""
+_JAVA: Final = f"-Xss4m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+"""Spark looks through Python's traces with patterns that need a deep stack."""
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_PARTS_PER_CORE: Final = 2
+"""Parts are of different size, as topics are: a core that has done a small one takes another."""
 _LASTING: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseParallelGC"}
 _BRIEF: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Of a session that soon ends: to compile much to machine code takes longer than it saves then."""
@@ -69,8 +62,9 @@ class Setup:
     master: str | None = None
     """None: what `spark-submit` says, else as many threads as there are processors."""
     driver_memory: str = "1g"
-    shuffle_partitions: int | None = None
-    """None: what `spark-submit` says, else one on this machine (`frames.py`), elsewhere as many as Spark has cores."""
+    parts: int | None = None
+    """Among how many parts topics are divided, each of which a task judges; None: what `spark-submit` says of
+    `spark.sql.shuffle.partitions`, else one on this machine, elsewhere twice as many as Spark has cores."""
     jars: Path | None = None
     """Folder of the jars that Spark lacks; see `jars.py`."""
     packages: str | None = None
@@ -83,10 +77,6 @@ class Setup:
     """Whether the session ends when what there is has been looked at (`--once`)."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further settings of Spark's."""
-
-
-_LOOKED_UP: Final = ("PythonUtils", "PythonSQLUtils", "functions", "org.apache.spark.sql.functions")
-"""What PySpark asks Java for with each column. Java looks for such a name in all jars, package by package."""
 
 
 def open_session(setup: Setup) -> SparkSession:
@@ -109,6 +99,9 @@ def open_session(setup: Setup) -> SparkSession:
     settings |= _brought(setup, parts) | dict(setup.settings)
     # the workers' Python is the driver's: another one would not have Kordon
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # a part is one task's, and so one core's
+    os.environ.setdefault(_THREADS, "1")
+    settings[f"spark.executorEnv.{_THREADS}"] = "1"
     builder = SparkSession.builder.appName(APP_NAME)
     builder = builder.master(master) if master else builder
     for name, value in settings.items():
@@ -116,11 +109,9 @@ def open_session(setup: Setup) -> SparkSession:
     with _away() if master.startswith("local") else nullcontext():
         session = builder.getOrCreate()
     _need_classes(session, parts)
-    usual = 1 if master.startswith("local") else session.sparkContext.defaultParallelism
+    usual = 1 if master.startswith("local") else session.sparkContext.defaultParallelism * _PARTS_PER_CORE
     submitted = session.sparkContext.getConf().get(_PARTITIONS)
-    partitions = setup.settings.get(_PARTITIONS) or setup.shuffle_partitions or submitted or usual
-    session.conf.set(_PARTITIONS, str(partitions))
-    _look_up_once(session)
+    session.conf.set(_PARTITIONS, str(setup.settings.get(_PARTITIONS) or setup.parts or submitted or usual))
     session.dataSource.register(BatchesSource)
     session.dataSource.register(DecisionFilesSource)
     return session
@@ -133,6 +124,11 @@ def _away() -> Iterator[None]:
     atexit.register(folder.cleanup)
     with chdir(folder.name):
         yield
+
+
+def parts_of(session: SparkSession) -> int:
+    """Returns among how many parts a session divides topics."""
+    return int(session.conf.get(_PARTITIONS) or 1)
 
 
 def close_session(session: SparkSession) -> None:
@@ -148,25 +144,6 @@ def close_session(session: SparkSession) -> None:
     process.stdin.close()
     process.wait(timeout=_END_SECONDS)
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
-
-
-class _Remembered:
-    """A class of Java's whose members are looked up once; PySpark asks Java for each of them with each column."""
-
-    def __init__(self, java_class: Any) -> None:
-        self._java_class = java_class
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._java_class, name)
-        setattr(self, name, member)
-        return member
-
-
-def _look_up_once(session: SparkSession) -> None:
-    jvm: Any = session.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
-    for name in _LOOKED_UP:
-        found = getattr(jvm, name)
-        setattr(jvm, name, found if isinstance(found, _Remembered) else _Remembered(found))
 
 
 def _is_submitted() -> bool:

@@ -1,4 +1,4 @@
-"""The one stream of an audit: decisions and batches as rows of two columns, of which one is null.
+"""The one stream of an audit: decisions and batches as shipments.
 
 One stream of both, not two: then a micro-batch is one number for both, and Spark's checkpoint says of both at once how
 far they were read.
@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
-from pyspark.sql.types import DataType
 
 from kordon.spark_jobs import batches_source, decisions_source, files_source
-from kordon.spark_jobs.batches_source import ROWS
 from kordon.spark_jobs.brokers import Security
-from kordon.spark_jobs.schema import DECISIONS
+from kordon.spark_jobs.key_sample import ONE_IN
+from kordon.spark_jobs.session import parts_of
 
 _DECISIONS_AT: Final = 0
 _BATCHES_AT: Final = 1
@@ -42,6 +41,8 @@ class Reading:
     """The most decisions of a micro-batch."""
     most_bytes: int = batches_source.MAX_BYTES
     """The most bytes of topic data in a micro-batch, about."""
+    one_in: int = ONE_IN
+    """One of so many batches is opened for KEY-HOME; 0: none."""
     is_pinned: bool = False
     """What is written after the first look is left alone."""
 
@@ -59,11 +60,9 @@ def stream(spark: SparkSession, reading: Reading, topics: Sequence[str], begun: 
         begun: Offsets of the sources in the newest micro-batch that was begun, as Spark wrote them down.
     """
     decisions = _decisions(spark, reading, _source(begun, _DECISIONS_AT))
-    told = decisions.select(F.struct(*DECISIONS.names).alias("decision"), _none(ROWS).alias("batch"))
     if reading.bootstrap is None:
-        return told
-    batches = _batches(spark, reading, topics, _source(begun, _BATCHES_AT))
-    return told.unionByName(batches.select(_none(DECISIONS).alias("decision"), F.struct(*ROWS.names).alias("batch")))
+        return decisions
+    return decisions.unionByName(_batches(spark, reading, topics, _source(begun, _BATCHES_AT)))
 
 
 def managed_topics(spark: SparkSession, reading: Reading) -> frozenset[str]:
@@ -102,7 +101,7 @@ def _told_in(lines: Iterable[str]) -> frozenset[str]:
 
 def _decisions(spark: SparkSession, reading: Reading, position: str) -> DataFrame:
     if reading.folder is not None:
-        options = {"positions": position, "max_bytes": str(files_source.MAX_BYTES), **_pinned(reading)}
+        options = {"positions": position, "max_bytes": str(files_source.MAX_BYTES), **_common(spark, reading)}
         return decisions_source.from_files(spark, reading.folder, options)
     assert reading.bootstrap is not None, "decisions come from files or from brokers"
     return decisions_source.from_topic(
@@ -117,7 +116,8 @@ def _batches(spark: SparkSession, reading: Reading, topics: Sequence[str], posit
         "topics": ",".join(sorted(topics)),
         "max_bytes": str(reading.most_bytes),
         "positions": position,
-        **_pinned(reading),
+        "one_in": str(reading.one_in),
+        **_common(spark, reading),
         **{
             name: str(value) for name in security.__dataclass_fields__ if (value := getattr(security, name)) is not None
         },
@@ -131,9 +131,5 @@ def _source(begun: Sequence[str] | None, place: int) -> str:
     return "{}" if told == "-" else json.dumps(json.loads(told))
 
 
-def _pinned(reading: Reading) -> dict[str, str]:
-    return {"pinned": "true"} if reading.is_pinned else {}
-
-
-def _none(of: DataType) -> Column:
-    return F.lit(None).cast(of)
+def _common(spark: SparkSession, reading: Reading) -> dict[str, str]:
+    return {"parts": str(parts_of(spark)), **({"pinned": "true"} if reading.is_pinned else {})}

@@ -1,30 +1,38 @@
 """The folder of an audit, wherever Spark can write: tables by micro-batch, and small JSON files for people and reports.
 
     checkpoint/                 Spark's own: how far the sources were read
-    state/<rule>/<id>           what a rule keeps behind a micro-batch
-    state/_waiting/<id>         batches of which it is not certain yet whose they are
-    state/_known/<id>           layouts, workers, and how far was read
+    state/<id>                  shipments behind a micro-batch: `kept=true` states, `kept=false` what the driver is told
+    state/_known/<id>           what the audit itself knows
     findings/batch=<id>         found in it
     checked/batch=<id>          looked at in it
     summaries/<name>/<id>       what the report draws
     about.json, progress.json   what is audited, and how far it has come
 
-A table is written whole and over what an earlier try has left, so that a micro-batch can be repeated.
+A table is written whole and over what an earlier try has left, so that a micro-batch can be repeated. An empty one is
+not written.
 """
 
 from __future__ import annotations
 
+import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import polars as pl
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.brokers import PartitionKey
 from kordon.spark_jobs.errors import CannotCheck
-from kordon.spark_jobs.frames import gathered, local_rows
+from kordon.spark_jobs.hadoop_files import HadoopFiles
+from kordon.spark_jobs.job import KEPT
+from kordon.spark_jobs.judging.shipments import ROWS_DDL, Shipment, of_arrow
 
+NOT_BEGUN: Final = "-"
+"""What Spark writes as the offsets of a source that had not begun."""
+_STATE: Final = "state"
 _OFFSET_LINES: Final = 3
 """Of Spark's offset files: their version, metadata of the micro-batch, a line for each source."""
 KEPT_VERSIONS: Final = 2
@@ -45,35 +53,78 @@ class Storage:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
-        jvm: Any = spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
-        self._path_class: Any = jvm.org.apache.hadoop.fs.Path
+        self._files = HadoopFiles(spark)
         self.folder = absolute(folder.rstrip("/"))
 
-    def write(self, rows: DataFrame, table: str, batch_id: int, *, files: int | None = None) -> None:
-        """Writes the version of a table behind a micro-batch.
+    def write_state(self, rows: DataFrame, batch_id: int) -> None:
+        """Writes what the parts have made of a micro-batch.
 
         Args:
-            rows: All of it.
-            table: Its folder, as `state/count-fence`.
-            files: At most so many files; None: as Spark has divided the rows.
+            rows: Shipments with `KEPT`.
         """
-        few = rows if files is None else rows.coalesce(files)
-        few.write.mode("overwrite").parquet(self._path(table, batch_id))
+        writer = rows.write.mode("overwrite").partitionBy(KEPT).option("compression", "none")  # tables are compressed
+        writer.parquet(self._path(_STATE, batch_id))
 
-    def read(self, table: str, batch_id: int, schema: StructType) -> DataFrame:
-        """Returns a version of a table; empty for what was before the first micro-batch, or for a table that is new."""
+    def state(self, batch_id: int) -> DataFrame | None:
+        """Returns all that `write_state` wrote; None: for what was before the first micro-batch.
+
+        Raises:
+            CannotCheck: It is not there.
+        """
+        path = self._path(_STATE, batch_id)
+        if batch_id < 0:
+            return None
+        if not self._files.exists(f"{path}/_SUCCESS"):
+            raise CannotCheck(
+                f"{path} is missing or was not written to its end, so the auditor does not know what it has judged: "
+                f"restore the folder from a copy, or begin again with another --out"
+            )
+        return self._spark.read.schema(f"{ROWS_DDL}, {KEPT} boolean").parquet(path)
+
+    def told(self, batch_id: int) -> Iterator[Shipment]:
+        """Returns what `write_state` wrote for the driver."""
+        path = f"{self._path(_STATE, batch_id)}/{KEPT}=false"
+        yield from _shipments(self._spark.read.schema(ROWS_DDL).parquet(path))
+
+    @staticmethod
+    def told_of(rows: DataFrame) -> Iterator[Shipment]:
+        """Returns the same of rows that are not written."""
+        yield from _shipments(rows.where(~F.col(KEPT)).drop(KEPT))
+
+    def put_table(self, rows: pl.DataFrame, table: str, batch_id: int) -> None:
+        """Writes the version of a small table behind a micro-batch.
+
+        Args:
+            table: Its folder, such as `summaries/traffic`.
+        """
         path = self._path(table, batch_id)
-        if batch_id < 0 or not self._exists(f"{path}/_SUCCESS"):
-            return local_rows(self._spark, [], schema)
-        return gathered(self._spark.read.schema(schema).parquet(path))
+        self._files.remove(path)
+        if rows.is_empty():
+            return
+        told = io.BytesIO()
+        rows.write_parquet(told)
+        self._files.write(f"{path}/part-0.parquet", told.getvalue())
+        self._files.write(f"{path}/_SUCCESS", b"")
 
-    def read_all(self, table: str, first: int, last: int, schema: StructType) -> DataFrame:
-        """Returns what micro-batches from `first` to `last` have left in a table, their numbers in a column `batch`."""
-        numbered = StructType([*schema.fields, StructField("batch", LongType())])
-        paths = [self._path(table, number) for number in range(first, last + 1)]
-        whole = [path for path in paths if self._exists(f"{path}/_SUCCESS")]
+    def tables(self, table: str) -> Iterator[pl.DataFrame]:
+        """Yields all versions of a small table, the oldest first."""
+        for number in self._numbers(table):
+            path = self._path(table, number)
+            told = self._files.read(f"{path}/part-0.parquet") if self._files.exists(f"{path}/_SUCCESS") else None
+            if told is not None:
+                yield pl.read_parquet(io.BytesIO(told))
+
+    def read_all(self, table: str, first: int, last: int, columns: str) -> DataFrame:
+        """Returns what micro-batches from `first` to `last` have left in a table, their numbers in a column `batch`.
+
+        Args:
+            columns: Of the table, in Spark's words.
+        """
+        numbered = f"{columns}, batch bigint"
+        paths = [self._path(table, number) for number in self._numbers(table) if first <= number <= last]
+        whole = [path for path in paths if self._files.exists(f"{path}/_SUCCESS")]
         if not whole:
-            return local_rows(self._spark, [], numbered)
+            return self._spark.createDataFrame([], numbered)
         return self._spark.read.schema(numbered).option("basePath", f"{self.folder}/{table}").parquet(*whole)
 
     def forget(self, tables: Iterable[str], batch_id: int) -> None:
@@ -81,7 +132,7 @@ class Storage:
         for table in tables:
             for each in self._numbers(table):
                 if each <= batch_id - KEPT_VERSIONS:
-                    self._remove(self._path(table, each))
+                    self._files.remove(self._path(table, each))
 
     def last_begun(self) -> int:
         """Returns the number of the newest micro-batch that was begun; -1: none was."""
@@ -115,61 +166,40 @@ class Storage:
             )
         return lines[2:]
 
+    def reached(self, batch_id: int) -> list[dict[PartitionKey | str, int]]:
+        """Returns how far each source is read behind a micro-batch: by partition, or by file."""
+        told = self.offsets(batch_id) or []
+        return [_places({} if each == NOT_BEGUN else json.loads(each)) for each in told]
+
     def get_text(self, name: str) -> str | None:
         """Returns what stands in a small file; None: it is not there."""
-        path = self._hadoop_path(f"{self.folder}/{name}")
-        files = self._files(path)
-        if not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+        told = self._files.read(f"{self.folder}/{name}")
+        return None if told is None else told.decode()
 
     def put_json(self, name: str, told: Mapping[str, Any]) -> None:
         """Writes a small file, so that it is there whole or as it was before."""
-        path = self._hadoop_path(f"{self.folder}/{name}")
-        self._files(path).mkdirs(path.getParent())
-        stream = self._atomic(path).createAtomic(path, True)
-        try:
-            stream.write(bytearray(json.dumps(told, indent=2).encode()))
-        except BaseException:
-            stream.cancel()
-            raise
-        stream.close()
+        self._files.replace(f"{self.folder}/{name}", json.dumps(told, indent=2).encode())
 
     def _path(self, table: str, batch_id: int) -> str:
         number = f"batch={batch_id}" if table in {"findings", "checked"} else str(batch_id)
         return f"{self.folder}/{table}/{number}"
 
     def _numbers(self, table: str) -> list[int]:
-        path = self._hadoop_path(f"{self.folder}/{table}")
-        files = self._files(path)
-        if not files.exists(path):
-            return []
-        names: list[str] = [each.getPath().getName() for each in files.listStatus(path)]
+        names = (name.removeprefix("batch=") for name in self._files.names(f"{self.folder}/{table}"))
         return sorted(int(name) for name in names if name.isdigit())
 
-    def _exists(self, address: str) -> bool:
-        path = self._hadoop_path(address)
-        return bool(self._files(path).exists(path))
 
-    def _remove(self, address: str) -> None:
-        path = self._hadoop_path(address)
-        self._files(path).delete(path, True)
+def _shipments(rows: DataFrame) -> Iterator[Shipment]:
+    for table in rows.toArrow().to_batches():
+        yield from of_arrow(table)
 
-    # Spark's Python side has no file systems of its own; those of its JVM know what Spark knows
-    def _hadoop_path(self, address: str) -> Any:
-        return self._path_class(address)
 
-    def _atomic(self, path: Any) -> Any:
-        """Returns what Spark writes its own checkpoints by."""
-        jvm: Any = self._spark.sparkContext._jvm  # pyright: ignore[reportPrivateUsage]
-        manager = getattr(jvm.org.apache.spark.sql.execution.streaming, "CheckpointFileManager$")
-        context: Any = self._spark.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
-        return manager.__getattr__("MODULE$").create(path, context.hadoopConfiguration())
-
-    def _files(self, path: Any) -> Any:
-        context: Any = self._spark.sparkContext._jsc  # pyright: ignore[reportPrivateUsage]
-        return path.getFileSystem(context.hadoopConfiguration())
+def _places(offsets: Mapping[str, Any]) -> dict[PartitionKey | str, int]:
+    """Returns offsets of a source by partition, or by file."""
+    places: dict[PartitionKey | str, int] = {}
+    for name, told in offsets.items():
+        if isinstance(told, dict):
+            places |= {PartitionKey(name, int(q)): offset for q, offset in told.items()}
+        else:
+            places[name] = told
+    return places

@@ -14,12 +14,12 @@ from kordon.spark_jobs.sources import Reading
 
 def findings_of(broker: str, folder: Path, out: Path) -> list[dict[str, Any]]:
     """Audits all there is, once; returns the newest row of each finding."""
-    session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False, is_brief=True))
+    session = open_session(Setup(master="local[1]", needs_kafka=False, is_brief=True))
     reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
     audit = Audit(session, Options(out=str(out), reading=reading), AuditMetrics())
     audit.once()
-    rows = session.read.parquet(f"{audit.storage.folder}/findings").collect()
-    return [*{row["finding_id"]: row.asDict() for row in rows}.values()]
+    rows = [row for found in audit.storage.tables("findings") for row in found.to_dicts()]
+    return [*{row["finding_id"]: row for row in rows}.values()]
 
 
 def workers_of(folder: Path) -> set[str]:

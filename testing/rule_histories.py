@@ -6,6 +6,7 @@ it. `rule_mishaps.py` has the like in which promises are broken.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from random import Random
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import JANITOR
-from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.segments import Segment
 from kordon.testing.rule_batches import batch, read, tagged
 from kordon.testing.rule_plays import Row, decided
@@ -251,6 +252,16 @@ class History:
 
     def _none(self) -> dict[int, int]:
         return {q: self.ends[q] for q in range(self.layout.v_count)}
+
+
+def lines_of(history: History) -> list[bytes]:
+    """Returns the decisions as they stand in the log, with the layouts that they tell of."""
+    told: list[dict[str, Any]] = [{"schema": 1, **row} for row in history.decisions]
+    for row in told:
+        row["evidence"] = json.loads(row["evidence"] or "null")
+        if row["kind"] in {"commit", "adopt"}:
+            row["evidence"] = {"layout": LAYOUT_JSON.dump_python(history.layouts[row["layouts_offset"]], mode="json")}
+    return [json.dumps(row).encode() for row in told]
 
 
 def _same(one: Stay, other: Stay) -> bool:

@@ -5,8 +5,8 @@ For `spark-submit` and as a program; its options are those of `kordon audit run`
 
 from __future__ import annotations
 
-from kordon.spark_jobs import summaries
-from kordon.spark_jobs.rules import all_rules
+from kordon.spark_jobs.judging import summaries
+from kordon.spark_jobs.judging.rules import all_rules
 
 if __name__ == "__main__":
     all_rules.ALL = ()  # type: ignore[misc]  # before the engine takes them

@@ -38,6 +38,7 @@ ROWS: Final = pa.schema(
     ]
 )
 """Shipments as Spark has them."""
+_PARTS: Final = {"topic": pl.String, "_part": pl.Int32}
 ROWS_DDL: Final = "part int, what string, name string, first bigint, table binary"
 
 
@@ -92,7 +93,7 @@ def divided(table: pl.DataFrame, parts: int) -> Iterator[tuple[int, pl.DataFrame
         yield 0, table
         return
     topics = table.get_column("topic").unique().to_list()
-    numbers = pl.DataFrame({"topic": topics, "_part": [part_of(topic, parts) for topic in topics]})
+    numbers = pl.DataFrame([(topic, part_of(topic, parts)) for topic in topics], schema=_PARTS, orient="row")
     numbered = table.join(numbers, on="topic", how="left", nulls_equal=True, maintain_order="left")
     for (part,), rows in numbered.group_by("_part", maintain_order=True):
         yield int(str(part)), rows.drop("_part")

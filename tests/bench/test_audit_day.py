@@ -1,103 +1,179 @@
-"""The day that the auditor's bench reads is whole, and its decisions tell of the batches that there are."""
+"""The day that the auditor's bench reads is whole and honest, and as hard as it says."""
 
-from collections import defaultdict
-from pathlib import Path
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final
 
 import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-from kordon.bench import results
-from kordon.bench.audit_cost import Recorded, figures
-from kordon.bench.audit_day import TOPIC, Day, fetched, write_decisions
-from kordon.bench.plan import PROFILES
-from kordon.bench.report import report
-from kordon.bench.results import AUDITOR, Measurement, Results
-from kordon.bench.verdicts import verdicts
-from kordon.codecs.decision import Entry, Kind
-from kordon.spark_jobs.batch_reader import read_partition
+import polars as pl
+
+from kordon.bench.audit_day import Day
+from kordon.bench.audit_decisions import write_decisions
+from kordon.bench.audit_log import Recorded, ends_of, fetched
+from kordon.bench.audit_rules import LocalAudit
+from kordon.bench.audit_topics import topics_of
+from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.spark_jobs.brokers import PartitionKey
+from kordon.spark_jobs.job import Told
+from kordon.spark_jobs.judging.rules import gaps
+from kordon.spark_jobs.judging.rules.all_rules import ALL
+from kordon.spark_jobs.judging.shipments import What
+from kordon.testing.decision_columns import incomplete
 
-DAY = Day(partitions=2, rounds=130, batches=3, records=5, batch_bytes=200)
+DAY: Final = Day(
+    rounds=120, topics=2, virtual=24, producers=10, transactional_ids=6, batches=2, records=3, batch_bytes=400,
+    behind=15, retained=80, quiet=2,
+)  # fmt: skip
+ENDS: Final = (30, 31, 75, 120, 121, 122)
+"""Micro-batches that end within changes, just behind the killed worker, and with next to nothing in them."""
 
 
-def entries(folder: Path) -> dict[str, list[Entry]]:
-    """The decisions of each worker, in the order of their files."""
-    found = defaultdict[str, list[Entry]](list)
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_bytes().splitlines():
-            entry = Entry.load(line)
-            found[entry.worker].append(entry)
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[bytes]]]:
+    """The lines of each micro-batch, by worker."""
+    folder = tmp_path_factory.mktemp("decisions")
+    counts = list(write_decisions(DAY, ENDS, folder))
+    found: list[dict[str, list[bytes]]] = []
+    for number, count in enumerate(counts):
+        paths = sorted((folder / str(number)).iterdir())
+        found.append({path.name.split("-")[1]: path.read_bytes().splitlines() for path in paths})
+        assert sum(map(len, found[-1].values())) == count
     return found
 
 
-def test_all_decisions_are_there_and_workers_number_them_without_a_hole(tmp_path: Path) -> None:
-    """As many as the day says; each of them is one by the codec."""
-    size = write_decisions(DAY, tmp_path)
-    found = entries(tmp_path)
-    assert size == sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert sum(map(len, found.values())) == DAY.decisions
-    for its in found.values():
+@pytest.fixture(scope="module")
+def entries(files: list[dict[str, list[bytes]]]) -> dict[str, list[Entry]]:
+    """All decisions of each worker."""
+    found = defaultdict[str, list[Entry]](list)
+    for its in files:
+        for worker, lines in its.items():
+            found[worker] += map(Entry.load, lines)
+    return found
+
+
+def decisions(entries: dict[str, list[Entry]]) -> list[Decision]:
+    return [each.decision for its in entries.values() for each in its]
+
+
+def test_decisions_are_written_as_workers_write_them(files: list[dict[str, list[bytes]]]) -> None:
+    """Byte by byte as the codec does, with all that decisions of their kind have to say."""
+    lines = [line for its in files for each in its.values() for line in each]
+    assert [Entry.load(line).dump() for line in lines] == lines
+    assert not incomplete(Entry.load(line).decision for line in lines)
+
+
+def test_workers_number_their_decisions_without_a_hole(entries: dict[str, list[Entry]]) -> None:
+    """Over all files; the one that is killed has no more than those before, and closes nothing."""
+    for worker, its in entries.items():
         assert [each.number for each in its] == list(range(len(its)))
-        assert its[0].decision.kind is Kind.ADOPT
+        assert {each.worker for each in its} == {worker}
+    assert len(entries["w2"]) < len(entries["w1"])
+    assert all(each.decision.kind is not Kind.CLOSE for each in entries["w2"])
 
 
-def test_acknowledged_runs_and_deliveries_are_what_stands_in_the_log(tmp_path: Path) -> None:
-    """Sequences, offsets and counts of records agree, batch by batch, for each stream."""
-    write_decisions(DAY, tmp_path)
-    decisions = [each.decision for its in entries(tmp_path).values() for each in its]
-    for q in range(DAY.partitions):
-        tables = list(read_partition(Recorded(DAY), PartitionKey(TOPIC, q), 0, DAY.end))  # type: ignore[arg-type]
-        rows = [row for table in tables[:-1] for row in table.to_pylist()]
-        assert sum(row["bytes"] for row in rows) == DAY.topic_bytes // DAY.partitions
-        for told in (each for each in decisions if each.partition == q and each.stream is not None):
-            if told.kind not in {Kind.ADMIT, Kind.DELIVER}:
-                continue
-            its = [row for row in rows if row["v"] == told.stream and row["base_offset"] >= told.first_offset]
-            its = [row for row in its if row["last_offset"] <= (told.last_offset or 0)]
-            assert sum(row["records"] for row in its) == told.records == DAY.batches * DAY.records
-            if told.kind is Kind.ADMIT:
-                assert (its[0]["base_sequence"], its[-1]["last_sequence"]) == (told.first_sequence, told.last_sequence)
-                assert {row["client_producer_id"] for row in its} == {told.producer_id}
+def test_topics_grow_three_times_and_shrink_once(entries: dict[str, list[Entry]]) -> None:
+    """Each change by fence, acknowledgements, cuts and layout."""
+    for topic in topics_of(DAY):
+        told = [each for each in decisions(entries) if each.topic == topic.name]
+        layouts = [each.evidence["layout"] for each in told if each.kind is Kind.COMMIT]
+        assert [layout["epochs"][-1]["u"] for layout in layouts] == [3, 6, 12, 24, 12]
+        kinds = Counter(each.kind for each in told)
+        assert (kinds[Kind.FENCE], kinds[Kind.COMMIT]) == (4, 5)
+        sealed = [q for each in told if each.kind is Kind.FENCE for q in each.evidence["sealed"]]
+        assert kinds[Kind.CUT] >= len(sealed)
 
 
-def test_a_part_of_the_log_is_what_the_whole_has_there() -> None:
-    """An answer has as many whole batches as fit, and none behind the end."""
-    whole, part = fetched(DAY, 1, 0, 1 << 30), fetched(DAY, 1, 100, 1_000)
-    begin = 100 // DAY.records * DAY.batch_bytes
-    assert bytes(whole.records[begin : begin + 1_000]) == bytes(part.records)
-    assert len(fetched(DAY, 1, DAY.end - DAY.records, 1 << 20).records) == DAY.batch_bytes
+def test_everybody_is_there_whom_the_day_names(entries: dict[str, list[Entry]]) -> None:
+    """All producers, stock readers and those of the dialect, one that is behind, and transactional producers."""
+    told = decisions(entries)
+    assert len({each.producer_id for each in told if each.kind is Kind.ADMIT and each.topic}) == DAY.producers
+    ids = {each.evidence["transactional_id"] for each in told if each.api_key == 22}
+    assert len(ids) == DAY.transactional_ids
+    given = [each for each in told if each.kind is Kind.DELIVER and each.stream is not None]
+    streams = {(each.group_id, (each.stream or 0) < 0) for each in given}
+    assert streams == {("orders", False), ("ledger", True), ("archive", False)}
+    behind = _given_of_the_first(given, "orders") - _given_of_the_first(given, "archive")
+    assert behind == (DAY.behind + DAY.quiet) * DAY.run_records
 
 
-def test_the_first_micro_batch_is_not_counted() -> None:
-    """What a decision takes is told of the others; state at the end, and halfway."""
-    batch = {"decisions": 100.0, "cpu_s": 2.0, "state_rows": 5.0, "state_bytes": 1e6, "summaries_bytes": 1e6}
-    told = {
-        "findings": 0,
-        "decisions": 400,
-        "topic_bytes": 4e9,
-        "peak_jvm_bytes": 5e8,
-        "peak_python_bytes": 1e8,
-        "micro_batches": [{**batch, "cpu_s": 50.0}, batch, {**batch, "state_rows": 6.0}, {**batch, "state_rows": 7.0}],
-    }
-    found = figures(told)
-    assert (found[results.AUDIT_DECISIONS], found[results.AUDIT_MB]) == (50, 500)
-    assert (found[results.AUDIT_STATE_MIDDLE_ROWS], found[results.AUDIT_STATE_ROWS]) == (6, 7)
-    assert found[results.AUDIT_STATE_MB] == 2
+def _given_of_the_first(given: Sequence[Decision], group: str) -> int:
+    own = [each for each in given if (each.group_id, each.topic, each.stream) == (group, "orders-0", 0)]
+    return sum(each.records or 0 for each in own)
 
 
-def test_the_page_has_a_row_for_each_audit() -> None:
-    """And none of its own section where nothing was audited."""
-    names = tuple(case.name for case in PROFILES["quick"].audit)
-    made = Results("test", "2026-01-01T00:00:00+00:00", 1, "base", "latency", "idle", "tls", {}, audit=names)
-    assert "## The auditor" not in report(made, "x.svg")
-    made.measurements.append(Measurement(names[0], AUDITOR, 1, {results.AUDIT_DECISIONS: 1234.4}))
-    assert f"| {names[0]} | 1234 | - |" in report(made, "x.svg")
+def test_logs_are_whole_and_a_part_of_them_is_what_the_whole_has_there() -> None:
+    """Batches follow on each other to the end that brokers tell; an answer has as many whole ones as fit."""
+    for place, end in ends_of(DAY, DAY.all_rounds).items():
+        whole = bytes(fetched(DAY, place, 0, 1 << 30, DAY.all_rounds).records)
+        part = fetched(DAY, place, DAY.records, 3 * DAY.batch_bytes + 5, DAY.all_rounds)
+        assert bytes(part.records) == whole[DAY.batch_bytes : 4 * DAY.batch_bytes]
+        assert part.high_watermark == end == len(whole) // DAY.batch_bytes * DAY.records
+        table = pl.concat(
+            [rows for what, rows in Recorded(DAY, DAY.all_rounds).read(place, 0, end) if what == What.BATCHES]
+        )
+        assert table.get_column("base_offset").to_list() == list(range(0, end, DAY.records))
+        assert table.get_column("bytes").sum() == len(whole)
 
 
-def test_a_long_audit_is_held_against_the_bar_and_a_tiny_one_is_not() -> None:
-    """50,000 decisions, and 50 MB of topic data, per CPU second."""
-    made = Results("test", "2026-01-01T00:00:00+00:00", 1, "base", "latency", "idle", "tls", {}, audit=("tiny", "long"))
-    figures = {results.AUDIT_DECISIONS: 49_999.0, results.AUDIT_MB: 50.0}
-    made.measurements += [Measurement(case, AUDITOR, 1, figures) for case in made.audit]
-    assert [(each.got, each.reached) for each in verdicts(made)] == [("49,999", False), ("50", True)]
+def test_what_retention_takes_was_read_before() -> None:
+    """The start of a log rises with its end, and readers that are behind are ahead of it."""
+    place = PartitionKey("orders-0", 0)
+    told = fetched(DAY, place, 0, 1 << 20, DAY.rounds)
+    behind = topics_of(DAY)[0].ends(DAY.rounds - DAY.behind)[0]
+    assert 0 < told.log_start_offset < behind < told.high_watermark
+
+
+def audited(
+    files: list[dict[str, list[bytes]]], change: Callable[[bytes], bytes | None] = lambda line: line
+) -> list[Told]:
+    """Judges the day, each of whose lines may be changed or left out."""
+    audit, found = LocalAudit(DAY), list[Told]()
+    for its, first, end in zip(files, (0, *ENDS), ENDS, strict=False):
+        lines = [change(line) for each in its.values() for line in each]
+        found.append(audit.take([line for line in lines if line is not None], first, end))
+    return found
+
+
+def test_an_audit_finds_nothing_and_nothing_is_unknown(files: list[dict[str, list[bytes]]]) -> None:
+    """By all rules, over several micro-batches: what the killed worker has not written down is no fault."""
+    told = audited(files)
+    assert pl.concat([each.findings for each in told]).to_dicts() == []
+    looked_at = pl.concat([each.checked for each in told])
+    assert set(looked_at.get_column("verdict")) == {"pass"}
+    assert set(looked_at.get_column("rule")) == {gaps.RULE.number, *(each.number for each in ALL)}
+    totals = pl.concat([each.totals for each in told])
+    assert totals.get_column("unreadable").sum() == 0
+    assert totals.get_column("decisions").sum() == sum(len(lines) for its in files for lines in its.values())
+
+
+def _without_one(line: bytes) -> bytes | None:
+    return None if b'"worker":"w0","number":2000,' in line else line
+
+
+def _fewer(line: bytes) -> bytes:
+    """Of a reader that is given what it is owed, but for one record."""
+    return re.sub(rb'("number":1777,.*"kind":"deliver".*"records":)\d+', rb"\g<1>1", line)
+
+
+@pytest.mark.parametrize(("change", "kinds"), [(_without_one, {"gap"}), (_fewer, {"skipped-range"})])
+def test_what_is_changed_in_it_is_found(
+    files: list[dict[str, list[bytes]]], change: Callable[[bytes], bytes | None], kinds: set[str]
+) -> None:
+    """So that nothing is found in it as it holds, not as nobody looks."""
+    told = audited(files, change)
+    assert kinds <= set(pl.concat([each.findings for each in told]).get_column("kind"))
+
+
+def test_a_longer_day_only_has_more_of_the_same() -> None:
+    """In its second half layouts are as they were, so that what an audit keeps stays the same."""
+    longer = replace(DAY, rounds=1_200)
+    for topic in topics_of(longer):
+        assert topic.phase(600).layout is topic.phase(1_200).layout
+    assert longer.killed_at < 600

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,7 +12,6 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 
 import polars as pl
 
-from kordon.proxy.ordering.layout import LAYOUT_JSON
 from kordon.spark_jobs.job import Told
 from kordon.spark_jobs.judging.intake import of_decisions, of_partition
 from kordon.spark_jobs.judging.judge import SETTINGS, Judge
@@ -35,7 +33,7 @@ from kordon.spark_jobs.judging.shipments import (
 from kordon.spark_jobs.judging.summaries import SUMMARIES
 from kordon.spark_jobs.judging.summaries.summary import merged
 from kordon.testing.judged import table
-from kordon.testing.rule_histories import History
+from kordon.testing.rule_histories import History, lines_of
 from kordon.testing.rule_mishaps import Mishaps
 
 TOPICS: Final = 6
@@ -88,7 +86,7 @@ class Audit:
 
     def _news(self, history: History, piece: int) -> list[Shipment]:
         topic = history.layout.topic
-        lines = [line for at, line in enumerate(_lines(history)) if at * PIECES // len(history.decisions) == piece]
+        lines = [line for at, line in enumerate(lines_of(history)) if at * PIECES // len(history.decisions) == piece]
         found = list(
             of_decisions(lines, [0] * len(lines), list(range(len(lines))), name=topic, first=0, parts=self.parts)
         )
@@ -101,17 +99,6 @@ class Audit:
             found += of_partition(What.BATCHES, rows, topic, q, self.parts)
             found += of_partition(What.READ_TO, read_to, topic, q, self.parts)
         return found
-
-
-def _lines(history: History) -> list[bytes]:
-    """Decisions as they stand in the log, with the layouts that they tell of."""
-    told = [{"schema": 1, **row} for row in history.decisions]
-    for row in told:
-        row["evidence"] = json.loads(row["evidence"] or "null")
-        if row["kind"] in {"commit", "adopt"}:
-            layout = LAYOUT_JSON.dump_python(history.layouts[row["layouts_offset"]], mode="json")
-            row["evidence"] = {"layout": layout}
-    return [json.dumps(row).encode() for row in told]
 
 
 def histories(seed: int) -> list[History]:
@@ -157,3 +144,5 @@ def test_rows_without_a_topic_are_judged_by_the_first_part() -> None:
     assert set(parts[0].filter(pl.col("topic").is_null()).get_column("n")) == {2, 4}
     assert sum(each.height for each in parts.values()) == 4
     assert [part for part, _ in divided(pl.DataFrame({"n": [1]}), 5)] == [0]
+    nowhere = pl.DataFrame({"topic": [None]}, schema={"topic": pl.String})
+    assert [part for part, _ in divided(nowhere, 5)] == [0]

@@ -129,8 +129,9 @@ def folded(summary: Summary, part: int = 0, parts: int = 1, *, finds: bool = Tru
     kept = of_part(part, parts)
     state = summary.state.to_frame()
     for facts, findings in history():
-        its_own = {name: kept(getattr(facts, name)) for name in ("decisions", "batches", "read_to")}
-        state = summary.fold(replace(facts, **its_own), kept(findings) if finds else findings.clear(), state)
+        told, read, read_to = (kept(each) for each in (facts.decisions, facts.batches, facts.read_to))
+        its_own = replace(facts, decisions=told, batches=read, read_to=read_to)
+        state = summary.fold(its_own, kept(findings) if finds else findings.clear(), state)
     return state
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +17,17 @@ from kordon.commands import main
 from kordon.spark_jobs.brokers import Security
 from kordon.spark_jobs.decisions_source import java_security
 from kordon.spark_jobs.errors import CannotCheck, MissingPart
-from kordon.spark_jobs.files_source import LinesStream
+from kordon.spark_jobs.files_source import Lines, LinesStream, lines_of
 from kordon.spark_jobs.jars import CONNECTOR, jars_of
-from kordon.spark_jobs.known import KnownState, Read, Seen, Told, Totals
+from kordon.spark_jobs.judging.shipments import VERSION
+from kordon.spark_jobs.known import KnownState, Totals
 from kordon.spark_jobs.metrics import AuditMetrics, Behind, Counted
 
 
 def read(stream: LinesStream, start: dict[str, int], end: dict[str, int]) -> list[list[bytes]]:
     """The lines of each part."""
-    return [
-        [row["value"] for table in stream.read(part) for row in table.to_pylist()]
-        for part in stream.partitions(start, end)
-    ]
+    parts = (part for part in stream.partitions(start, end) if isinstance(part, Lines))
+    return [[line for _, _, lines in lines_of(part) for line in lines] for part in parts]
 
 
 def test_whole_lines_are_read_once_while_files_grow(tmp_path: Path) -> None:
@@ -87,20 +87,15 @@ def test_a_pinned_stream_leaves_alone_what_comes_later(tmp_path: Path) -> None:
     assert stream.latestOffset() == at
 
 
-def test_what_is_kept_is_the_newest_of_all() -> None:
-    """Layouts by their offsets, workers by their numbers, partitions by what was read."""
-    known = KnownState(
-        layouts={"t": Told("t", 5, 2, "{}"), "gone": Told("gone", 4, 1, "{}")},
-        workers={"a": Seen(7, 100)},
-        read_to=(Read("t", 0, 3, 10),),
-        totals=Totals(decisions=3),
-    )
-    layouts = known.with_layouts([Told("t", 4, 9, "older"), Told("gone", 6, 1, None), Told("new", 1, 0, "{}")])
-    assert {name: told.layout for name, told in layouts.items()} == {"t": "{}", "gone": None, "new": "{}"}
-    assert KnownState(layouts=layouts).managed == {"t", "new"}
-    assert known.with_workers({"a": Seen(9, 90), "b": Seen(1, 200)}) == {"a": Seen(9, 90), "b": Seen(1, 200)}
-    assert known.with_read([Read("t", 0, 4, 12), Read("s", 1, 0, 1)]) == (Read("s", 1, 0, 1), Read("t", 0, 4, 12))
-    assert KnownState.load(json.dumps(known.dump())) == known
+def test_what_is_known_adds_up_over_the_parts_and_the_micro_batches() -> None:
+    """Of times the newest; and a file of which half is written is none."""
+    news = {"newest_ms": 8, "decisions": 2, "batches": 1, "bytes": 100, "unreadable": 0}
+    totals = Totals(newest_ms=9, decisions=3).with_news([news, {**news, "newest_ms": 7, "unreadable": 1}])
+    assert totals == Totals(newest_ms=9, decisions=7, batches=2, bytes=200, unreadable=1)
+    known = KnownState(parts=2, managed=("t",), totals=totals).with_ranges([(1, "pass"), (1, "pass"), (4, "unknown")])
+    known = known.with_ranges([(1, "pass")])
+    assert known.ranges == {1: {"pass": 3}, 4: {"unknown": 1}}
+    assert KnownState.load(json.dumps(known.dump())) == replace(known, version=VERSION)
     with pytest.raises(ValueError, match=r"(?i)json"):
         KnownState.load(json.dumps(known.dump())[:-5])
 

@@ -17,14 +17,15 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
+import polars as pl
 from pyspark.sql import SparkSession
 
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs import main
 from kordon.spark_jobs.audit import Audit, Options
+from kordon.spark_jobs.judging.rules import no_skip, seq_image
 from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.verdicts import RuleVerdict
-from kordon.spark_jobs.rules import no_skip, seq_image
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
 from kordon.testing import short_leases
@@ -50,6 +51,8 @@ EXPECTED: Final = {
     Fault.WRITE_AFTER_FENCE.value: ("FENCE-BARRIER", "write-after-fence", "fail"),
     Fault.DOUBLED_SEQUENCE.value: ("SEQ-IMAGE", "doubled-sequence", "fail"),
     Fault.SKIPPED_RANGE.value: ("NO-SKIP", "skipped-range", "fail"),
+    Fault.MISPLACED_KEY.value: ("KEY-HOME", "misplaced-key", "fail"),
+    Fault.TOLD_AHEAD.value: ("HAND-OVER", "told-ahead", "fail"),
     BYPASS: ("COUNT-FENCE", "bypass", "fail"),
 }
 """By play: rule, kind and verdict of its only finding."""
@@ -138,22 +141,21 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
 def audited(spark: SparkSession, played: Played, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """One audit of them."""
     assert spark.sparkContext is not None
-    session = open_session(Setup(master="local[1]", shuffle_partitions=1, needs_kafka=False))
-    reading = Reading(bootstrap=played.broker, folder=played.folder, is_pinned=True)
+    session = open_session(Setup(master="local[1]", needs_kafka=False))
+    reading = Reading(bootstrap=played.broker, folder=played.folder, one_in=1, is_pinned=True)
     out = str(tmp_path_factory.mktemp("audit"))
     audit = Audit(session, Options(out=out, reading=reading), AuditMetrics())
     verdict = audit.once()
-    looked = session.read.parquet(f"{out}/checked").where("first_offset is not null")
-    checked = [Checked(*row) for row in looked.select(*Checked._fields).collect()]
-    return Audited(verdict, findings_in(session, out), played.workers, checked)
+    looked = pl.read_parquet(f"{out}/checked/*/*.parquet").filter(pl.col("first_offset").is_not_null())
+    checked = [Checked(*row) for row in looked.select(Checked._fields).rows()]
+    return Audited(verdict, findings_in(out), played.workers, checked)
 
 
-def findings_in(session: SparkSession, out: str) -> list[Finding]:
+def findings_in(out: str) -> list[Finding]:
     """The findings that an audit has left behind, each as it was told last."""
-    names = [name for name in Finding._fields if name != "decisions"]
-    found = session.read.parquet(f"{out}/findings").select(*names, "decisions", "finding_id").collect()
-    newest = {row.finding_id: row for row in found}.values()
-    return [Finding(row.name, row.kind, row.verdict, row.topic, tuple(row.decisions or ()), row.text) for row in newest]
+    found = pl.read_parquet(f"{out}/findings/*/*.parquet").unique("finding_id", keep="last")
+    rows = found.select(Finding._fields).to_dicts()
+    return [Finding(**{**row, "decisions": tuple(row["decisions"] or ())}) for row in rows]
 
 
 @pytest.mark.parametrize("play", EXPECTED)
@@ -200,8 +202,9 @@ def test_on_a_cluster_of_spark_the_same_is_found(
     """By `spark-submit`, where executors are processes of their own, and tables have several partitions."""
     where = ["--master", "local-cluster[2,1,1024]", "--conf", "spark.sql.shuffle.partitions=3"]
     what = ["--files", str(played.folder), "--bootstrap", played.broker, "--findings-topic", "", "--out", str(tmp_path)]
+    what += ["--sample-batches", "1"]
     submitted = [str(Path(sys.executable).with_name("spark-submit")), *where, str(main.__file__), "--once", *what]
     environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(submitted, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 1, done.stderr[-3000:]
-    assert sorted(findings_in(spark, str(tmp_path))) == sorted(audited.findings)
+    assert sorted(findings_in(str(tmp_path))) == sorted(audited.findings)

@@ -10,17 +10,20 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyarrow", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
+import polars as pl
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import BATCH_HEADER, batches
-from kordon.spark_jobs.batch_reader import ARROW, columns, read_partition
+from kordon.spark_jobs.batch_reader import columns, read_partition
 from kordon.spark_jobs.batches_source import BatchesStream, BatchRange
 from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, NotAllowed, PartitionKey, Security
 from kordon.spark_jobs.errors import cause_of
+from kordon.spark_jobs.judging.schema import BATCHES
+from kordon.spark_jobs.judging.shipments import What, of_arrow, unpacked
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
 from kordon.testing.managed_clients import create_ordinary, read_to_ends
@@ -31,8 +34,8 @@ from kordon.testing.waiting import wait_until
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
-def rows(reading: Iterator[Any]) -> list[dict[str, Any]]:
-    return [row for table in reading for row in table.to_pylist()]
+def rows(reading: Iterator[tuple[What, pl.DataFrame]]) -> list[dict[str, Any]]:
+    return [row for what, table in reading if what != What.KEYS for row in table.to_dicts()]
 
 
 def topic_of(cluster: RealCluster) -> str:
@@ -73,7 +76,7 @@ def test_batches_are_what_a_plain_consumer_sees(cluster: RealCluster) -> None:
         end = asked.ends([place], LATEST)[place]
         assert asked.ends([place], EARLIEST) == {place: 0}
         *found, last = rows(read_partition(asked, place, None, end))
-    assert (last["next_offset"], last["log_start"], last["base_offset"]) == (end, 0, None)
+    assert last == {"topic": topic, "partition": 0, "log_start": 0, "next_offset": end}
     assert [row["base_offset"] for row in found] == [0, *(row["last_offset"] + 1 for row in found[:-1])]
     assert found[-1]["last_offset"] + 1 == end
     offsets = [o for row in found if not row["is_control"] for o in range(row["base_offset"], row["last_offset"] + 1)]
@@ -127,14 +130,15 @@ def test_a_stream_is_cut_into_bounded_parts_and_goes_on_where_it_was(cluster: Re
     found: list[dict[str, Any]] = []
     while (following := reader.latestOffset()) != at:
         parts = reader.partitions(at, following)
-        found += [row for part in parts if isinstance(part, BatchRange) for row in rows(reader.read(part))]
-        sizes.append(sum(row["bytes"] or 0 for row in found))
+        tables = (table for part in parts if isinstance(part, BatchRange) for table in reader.read(part))
+        shipments = [each for table in tables for each in of_arrow(table) if each.what == What.BATCHES]
+        found += unpacked(BATCHES, shipments).to_dicts()
+        sizes.append(sum(row["bytes"] for row in found))
         at = following
         if len(sizes) == 2:  # begun again, as after a kill
             reader = BatchesStream({**options, "positions": json.dumps(at)})
     assert at == {topic: {"0": 5000}}
-    batches_found = [row for row in found if row["next_offset"] is None]
-    assert [row["base_offset"] for row in batches_found] == [0, *(row["last_offset"] + 1 for row in batches_found[:-1])]
+    assert [row["base_offset"] for row in found] == [0, *(row["last_offset"] + 1 for row in found[:-1])]
     assert len(sizes) > 3
     assert max(b - a for a, b in itertools.pairwise([0, *sizes])) < 300_000
 
@@ -209,8 +213,8 @@ def test_columns_are_the_header_of_the_codecs() -> None:
     found = columns(told, PartitionKey("t", 2), 0, 1 << 62)
     assert found is not None
     table = found[0]
-    assert table.schema == ARROW
-    read = table.to_pylist()
+    assert table.schema == BATCHES
+    read = table.to_dicts()
     for row, span in zip(read, batches(raw), strict=True):
         header, _ = BATCH_HEADER.at(2).parse(raw[span.start : span.end])
         assert row["bytes"] == span.end - span.start

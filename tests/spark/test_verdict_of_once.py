@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +14,30 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
-from kordon.bench.audit_day import TOPIC, Day, write_decisions
 from kordon.spark_jobs.audit import Audit, Options
 from kordon.spark_jobs.cli import audit as command
 from kordon.spark_jobs.engine import EngineParts
+from kordon.spark_jobs.judging.rules import seq_image
 from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.page import report_of
 from kordon.spark_jobs.report.tables import read
 from kordon.spark_jobs.report.verdicts import RuleVerdict, overall
-from kordon.spark_jobs.rules import seq_image
 from kordon.spark_jobs.sources import Reading
+from kordon.testing.rule_histories import History, lines_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
-DAY = Day(partitions=1, rounds=3)
-
 
 def write_as(name: str, folder: Path) -> None:
-    """Adds the day of another topic, by other workers; of `loose`, producers have no ids."""
-    (folder / name).mkdir()
-    write_decisions(DAY, folder / name)
-    for path in (folder / name).iterdir():
-        lines = [json.loads(line) for line in path.read_text().replace(f'"{TOPIC}"', f'"{name}"').splitlines()]
-        for each in lines:
-            each["worker"] = f"{name}-{each['worker']}"
-            if name == "loose":
-                for column in ("producer_id", "producer_epoch", "first_sequence", "last_sequence"):
-                    each.pop(column, None)
-        text = "".join(json.dumps(each) + "\n" for each in lines)
-        (folder / f"decisions-{name}-{path.name}").write_text(text)
+    """Writes the decisions on a topic; of `loose`, producers have no ids."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for line in lines_of(History(name, 7)):
+        told = json.loads(line)
+        without = ("producer_id", "producer_epoch", "first_sequence", "last_sequence") if name == "loose" else ()
+        kept = {column: value for column, value in told.items() if column not in without}
+        files[told["worker"]].append(json.dumps(kept) + "\n")
+    for worker, lines in files.items():
+        (folder / f"decisions-{worker}-000000.jsonl").write_text("".join(lines))
 
 
 def audit(spark: SparkSession, root: Path) -> Audit:
@@ -69,7 +65,7 @@ def test_what_came_too_late_is_no_pass(spark: SparkSession, tmp_path: Path) -> N
     """A decision that is an hour older than what was judged makes of a pass an unknown."""
     files = tmp_path / "files"
     files.mkdir()
-    write_decisions(DAY, files)
+    write_as("orders", files)
     admits = take_out(files, "admit")
     made = audit(spark, tmp_path)
     assert made.once() is report_of(read(tmp_path / "out")).verdict is RuleVerdict.PASS

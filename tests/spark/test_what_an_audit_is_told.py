@@ -24,14 +24,15 @@ from kordon.spark_jobs.delivery import AGAIN_SECONDS, FILE, Delivery
 from kordon.spark_jobs.engine import Engine, EngineParts
 from kordon.spark_jobs.errors import CannotCheck, WithoutJavasStacks, cause_of, words_of
 from kordon.spark_jobs.findings import FindingsTopic, Sinks, Table
+from kordon.spark_jobs.judging.schema import FINDINGS
+from kordon.spark_jobs.judging.shipments import ROWS_DDL
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.lag import Lag
 from kordon.spark_jobs.metrics import AuditMetrics, Behind
-from kordon.spark_jobs.schema import DECISIONS, FINDINGS
 from kordon.spark_jobs.sources import Reading
 from kordon.spark_jobs.storage import Storage
+from kordon.testing.judged import table
 from kordon.testing.ports import free_ports
-from kordon.testing.rule_plays import table
 
 pytestmark = pytest.mark.spark
 
@@ -54,9 +55,9 @@ class Broken:
         self.got += sorted((row["finding_id"], row["batch"]) for row in rows.select("finding_id", "batch").collect())
 
 
-def found(spark: SparkSession, storage: Storage, batch_id: int, *ids: str) -> int:
+def found(storage: Storage, batch_id: int, *ids: str) -> int:
     """Puts findings of a micro-batch into the folder; how many."""
-    storage.write(table(spark, [{"finding_id": each} for each in ids], FINDINGS), "findings", batch_id)
+    storage.put_table(table([{"finding_id": each} for each in ids], FINDINGS), "findings", batch_id)
     return len(ids)
 
 
@@ -75,11 +76,11 @@ def test_what_a_topic_does_not_take_is_written_later(
         return Delivery(storage, sinks, metrics, lambda: now[0])
 
     first = delivery()
-    first.write(0, found(spark, storage, 0, "a", "b"))
+    first.write(0, found(storage, 0, "a", "b"))
     assert "the place" in caplog.text
     assert "allow the auditor's user" in caplog.text
     assert waiting(metrics) == 2
-    first.write(1, found(spark, storage, 1, "c"))
+    first.write(1, found(storage, 1, "c"))
     first.write_waiting(1)
     assert (topic.tries, waiting(metrics)) == (1, 3)
     now[0] += AGAIN_SECONDS
@@ -92,7 +93,7 @@ def test_what_a_topic_does_not_take_is_written_later(
     again.write_waiting(1)
     assert topic.got == [("a", 0), ("b", 0), ("c", 1)]
     assert (waiting(metrics), again.waiting) == (0, {})
-    again.write(2, found(spark, storage, 2))
+    again.write(2, found(storage, 2))
     assert topic.tries == 3  # nothing was found, nothing is written
     (tmp_path / FILE).write_text('{"top')  # the machine died while it was written
     assert delivery().waiting == {"topic": 0}
@@ -106,8 +107,8 @@ def test_a_table_is_given_a_repeated_micro_batch_also_where_nothing_is_found(
     lake.is_well = True
     sinks: Any = Sinks(table=lake)  # type: ignore[arg-type]
     delivery = Delivery(storage, sinks, AuditMetrics({}))
-    delivery.write(3, found(spark, storage, 3))
-    delivery.write(4, found(spark, storage, 4))
+    delivery.write(3, found(storage, 3))
+    delivery.write(4, found(storage, 4))
     assert lake.tries == 1
 
 
@@ -155,8 +156,14 @@ def test_what_cannot_be_gone_on_with_is_told(spark: SparkSession, tmp_path: Path
     (tmp_path / "checkpoint" / "offsets" / "7").write_text("v1\n")
     assert "checkpoint/offsets/7 is not what Spark wrote" in refused(Storage(spark, out).begun)
     engine = Engine(spark, Storage(spark, out), EngineParts(rules=(), summaries=()))
-    rows = table(spark, [], DECISIONS)
+    rows = spark.createDataFrame([], ROWS_DDL)
     assert "state/_known/7 is missing or damaged" in refused(lambda: engine.run(rows, 8))
+    engine.run(rows, 0)
+    (tmp_path / "state" / "0" / "_SUCCESS").unlink()
+    assert "state/0 is missing or was not written to its end" in refused(lambda: engine.run(rows, 1))
+    (tmp_path / "state" / "_known" / "0").write_text('{"workers": {}}')
+    (tmp_path / "state" / "_known" / ".0.crc").unlink()
+    assert "another version of Kordon" in refused(lambda: engine.resume(0))
 
 
 def test_causes_have_cures() -> None:

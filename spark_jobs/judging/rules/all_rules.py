@@ -5,12 +5,27 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.spark_jobs.judging.rule import Rule
-from kordon.spark_jobs.judging.rules import count_fence, key_order, no_skip, seq_image
+from kordon.spark_jobs.judging.rules import (
+    count_fence,
+    epoch_ladder,
+    fence_barrier,
+    hand_over,
+    key_home,
+    key_order,
+    no_skip,
+    parent_first,
+    seq_image,
+)
 
 ALL: Final[tuple[Rule, ...]] = (
     count_fence.RULE,
+    fence_barrier.RULE,
+    parent_first.RULE,
     key_order.RULE,
     no_skip.RULE,
     seq_image.RULE,
+    epoch_ladder.RULE,
+    hand_over.RULE,
+    key_home.RULE,
 )
 """One row per module; GAPS comes first by itself."""

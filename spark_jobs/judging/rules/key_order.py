@@ -5,7 +5,7 @@ or where the reader has asked to go on. The stays of a physical partition, as cl
 segments. That one stay is not begun before the last is done is PARENT-FIRST; that nothing is left out is NO-SKIP.
 
 Readers are compared with themselves alone, also where the group is known. A partition that passes from one member to
-the next is read on from the group's commit, which no decision names. The numbers of a worker are those of runs when
+the next is read on from the group's commit, which HAND-OVER judges. The numbers of a worker are those of runs when
 they ended, so they do not say which of two connections was given something first; between workers there is nothing
 but the record of the layouts topic that both rest on. And what a killed worker gave last is not on record, so that a
 hole between two members proves nothing.

@@ -7,17 +7,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
-
-from pyspark.sql import SparkSession
+pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.placements import Placement
-from kordon.spark_jobs.judging.layouts import SegmentRow, StayRow, expand
-from kordon.spark_jobs.layouts import newest
-from kordon.spark_jobs.schema import DECISIONS
+from kordon.spark_jobs.judging.layouts import TOLD, SegmentRow, StayRow, expand, newest
+from kordon.spark_jobs.judging.schema import DECISIONS
+from kordon.testing.judged import table
 from kordon.testing.layout_histories import histories
-from kordon.testing.rule_plays import table
 
 
 @given(histories())
@@ -71,11 +68,13 @@ def _by_place(stay: StayRow) -> tuple[int, int]:
     return stay.stream, stay.place
 
 
-def test_a_commit_that_may_have_failed_tells_no_layout(spark: SparkSession) -> None:
+def test_a_commit_that_may_have_failed_tells_no_layout() -> None:
     """Nor that there is none: what came of it is told by those who adopt it."""
     told: list[dict[str, Any]] = [
         {"kind": "commit", "topic": "orders", "layout_epoch": 1, "reason": "unknown", "evidence": '{"of_fence": "f"}'},
         {"kind": "commit", "topic": "sure", "layout_epoch": 0, "layouts_offset": 3, "evidence": '{"layout": {}}'},
     ]
-    found = newest(table(spark, told, DECISIONS)).collect()
-    assert [(row.topic, row.layouts_offset, row.layout) for row in found] == [("sure", 3, "{}")]
+    found = newest(table(told, DECISIONS), TOLD.to_frame())
+    assert found.select("topic", "layouts_offset", "layout").rows() == [("sure", 3, "{}")]
+    known = newest(table([{"kind": "forget", "topic": "sure", "layouts_offset": 5}], DECISIONS), found)
+    assert known.select("topic", "layout", "let_go").rows() == [("sure", None, 5)]

@@ -1,0 +1,31 @@
+"""`python -m kordon.testing.many_micro_batches FILES OUT EVENTS`: an audit of decision files, in tiny micro-batches.
+
+Spark's event log of it is in EVENTS.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from kordon.spark_jobs import files_source
+from kordon.spark_jobs.audit import Audit, Options
+from kordon.spark_jobs.metrics import AuditMetrics
+from kordon.spark_jobs.session import Setup, open_session
+from kordon.spark_jobs.sources import Reading
+
+BYTES = 100
+
+
+def main(files: str, out: str, events: str) -> None:
+    """Judges the files by all rules."""
+    files_source.MAX_BYTES = BYTES  # type: ignore[misc]
+    logged = {"enabled": "true", "compress": "false", "dir": Path(events).as_uri()}
+    settings = {f"spark.eventLog.{name}": value for name, value in logged.items()}
+    session = open_session(Setup(master="local[1]", needs_kafka=False, is_brief=True, settings=settings))
+    Audit(session, Options(out=out, reading=Reading(folder=Path(files), is_pinned=True)), AuditMetrics()).once()
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,81 @@
+"""What a micro-batch costs Spark: two jobs, one shuffle, and always the same plan, so that Java compiles it once."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
+
+pytestmark = [pytest.mark.programs, pytest.mark.timeout(900)]
+
+MICRO_BATCHES: Final = 52
+EARLY: Final = 5
+LATE: Final = 50
+_BATCH: Final = "streaming.sql.batchId"
+_OF_ONE_RUN: Final = re.compile(r"#\d+L?|\[?plan_id=\d+\]?|(?<=/)\d+\b|\b\d+ paths?\b")
+"""Numbers that Spark gives out, and that of the micro-batch in the names of folders."""
+
+
+@dataclass
+class Cost:
+    """What Spark did for a micro-batch."""
+
+    jobs: int = 0
+    shuffles: int = 0
+    plans: list[str] = field(default_factory=list[str])
+
+
+def events(folder: Path) -> Iterator[dict[str, Any]]:
+    """What Spark has logged."""
+    for path in sorted(each for each in folder.rglob("*") if each.is_file() and not each.name.startswith(".")):
+        for line in path.read_text().splitlines():
+            if line.startswith("{"):
+                yield json.loads(line)
+
+
+@pytest.fixture(scope="module")
+def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Cost]:
+    """By micro-batch."""
+    root = tmp_path_factory.mktemp("jobs")
+    files, out, logged = (root / name for name in ("files", "out", "events"))
+    for folder in (files, logged):
+        folder.mkdir()
+    join = {"schema": 1, "at_ms": 1, "host": "h", "worker": "w", "kind": "join"}
+    lines = (json.dumps({**join, "number": number}) + "\n" for number in range(MICRO_BATCHES))
+    (files / "decisions-w-000000.jsonl").write_text("".join(lines))
+    command = [sys.executable, "-m", "kordon.testing.many_micro_batches", str(files), str(out), str(logged)]
+    subprocess.run(command, check=True, timeout=800)
+    found: dict[int, Cost] = defaultdict(Cost)
+    for each in events(logged):
+        batch = (each.get("Properties") or {}).get(_BATCH)
+        if each["Event"] == "SparkListenerJobStart" and batch is not None:
+            found[int(batch)].jobs += 1
+            found[int(batch)].shuffles += len(each["Stage IDs"]) - 1
+        if each["Event"].endswith("SparkListenerSQLExecutionStart") and "micro-batch" in each["description"]:
+            number = int(each["description"].rpartition(" ")[2])
+            found[number].plans.append(_OF_ONE_RUN.sub("_", each["physicalPlanDescription"]))
+    return dict(found)
+
+
+def test_a_micro_batch_is_two_jobs_and_one_shuffle(costs: dict[int, Cost]) -> None:
+    """One judges and writes, one reads back what the driver is told."""
+    assert len(costs) >= LATE
+    assert {cost.jobs for cost in costs.values()} == {2}
+    assert {cost.shuffles for cost in costs.values()} == {1}
+
+
+def test_the_plan_stays_the_same(costs: dict[int, Cost]) -> None:
+    """Whatever differs from one micro-batch to another travels as rows."""
+    assert len(costs[EARLY].plans) == 2
+    assert "MapInArrow" in costs[EARLY].plans[0]
+    assert costs[EARLY].plans == costs[LATE].plans
