@@ -5,11 +5,13 @@ The plan is the same for every micro-batch. Whatever differs travels as rows: so
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
+from zipimport import zipimporter
 
 import polars as pl
 import pyarrow as pa
@@ -61,6 +63,7 @@ def state_of(rows: DataFrame, former_parts: int, parts: int) -> DataFrame:
 
 def _task(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _forget_archives()
         given = defaultdict[int, list[Shipment]](list)
         for table in tables:
             for each in of_arrow(table):
@@ -69,6 +72,17 @@ def _task(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
             yield from _together(judge.judge(part, given.pop(part)))
 
     return run
+
+
+def _forget_archives() -> None:
+    """Spares the tasks to come a third of what they cost at least, now that all modules are imported.
+
+    Before each task Spark has Python forget what import paths hold. Python then reads the directory of pyspark's zip
+    file anew, once for each package that came from it.
+    """
+    archives = [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
+    for path in archives:
+        del sys.path_importer_cache[path]
 
 
 def _redivider(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

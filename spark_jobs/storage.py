@@ -35,6 +35,14 @@ NOT_BEGUN: Final = "-"
 _STATE: Final = "state"
 _OFFSET_LINES: Final = 3
 """Of Spark's offset files: their version, metadata of the micro-batch, a line for each source."""
+_LARGE_ROWS: Final = {
+    "compression": "none",  # tables are compressed already
+    "parquet.enable.dictionary": "false",
+    "parquet.block.size": str(8 << 20),
+    # its writer looks for the first time behind 100 rows whether it holds too much, which may be 100 MiB
+    **{f"parquet.{part}.size.row.check.{end}": "1" for part in ("page", "block") for end in ("min", "max")},
+}
+"""How Parquet writes shipments."""
 KEPT_VERSIONS: Final = 2
 """Of a state: the newest, and the one that a repetition of its micro-batch begins with."""
 
@@ -62,8 +70,7 @@ class Storage:
         Args:
             rows: Shipments with `KEPT`.
         """
-        writer = rows.write.mode("overwrite").partitionBy(KEPT).option("compression", "none")  # tables are compressed
-        writer.parquet(self._path(_STATE, batch_id))
+        rows.write.mode("overwrite").partitionBy(KEPT).options(**_LARGE_ROWS).parquet(self._path(_STATE, batch_id))
 
     def state(self, batch_id: int) -> DataFrame | None:
         """Returns all that `write_state` wrote; None: for what was before the first micro-batch.

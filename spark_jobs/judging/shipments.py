@@ -26,8 +26,8 @@ from kordon.spark_jobs.judging.tables import stacked
 
 VERSION: Final = 1
 """Of the states that an audit keeps; it rises when a rule cannot read those of before."""
-MOST_BYTES: Final = 4 << 20
-"""Of the table in one row, about, before it is compressed: rows are copied whole."""
+MOST_BYTES: Final = 1 << 20
+"""Of the table in one row, about, before it is compressed: rows are copied whole, and several times."""
 ROWS: Final = pa.schema(
     [
         pa.field("part", pa.int32()),
