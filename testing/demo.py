@@ -237,7 +237,7 @@ def demonstrate(console: Console) -> list[str]:
         console,
         3,
         "a topic grows and shrinks, a proxy dies",
-        "For a minute stock clients write and groups read a topic of 12 virtual partitions. Meanwhile it goes from 3"
+        "For 40 s stock clients write and groups read a topic of 12 virtual partitions. Meanwhile it goes from 3"
         " partitions to 6 and back to 3, one of two proxies is killed, and members of the groups come and go. Then"
         " Spark audits what was decided and what the brokers hold.",
     )

@@ -20,10 +20,10 @@ from kordon.testing.order.run import Action, Outcome, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
 
 TOPIC: Final = "orders"
-SECONDS: Final = 60.0
+SECONDS: Final = 40.0
 RESIZE_TO: Final = (6, 3)
-"""At 20 and 40 seconds."""
-KILL_AT: Final = 26.0 / SECONDS
+"""After a third of the time, and after two."""
+KILL_AT: Final = 0.45
 """As a part of all."""
 WORDS: Final = """\
 allowed again: read twice, as a member left without a commit (as in Kafka)
@@ -33,7 +33,7 @@ poll-skip: a member jumped over a record   G1a: read, though it was refused or n
 nonmonotonic-poll, -send: read, or stored, after a later record of its key
 inversion: stored after a later record of its producer
 """
-RESIZE_SECONDS: Final = 60.0
+RESIZE_SECONDS: Final = 40.0
 """The dead proxy may still be serving for a lease's time (20 s), which a change of partitions waits out."""
 
 
