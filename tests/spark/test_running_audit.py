@@ -23,6 +23,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
+import psutil
 import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -222,3 +223,35 @@ def test_spark_submit_runs_the_same_job(master: str, tmp_path: Path) -> None:
     done = ended(tmp_path, program=["spark-submit", "--master", master, str(main.__file__)])
     assert done.returncode == 3, done.stderr[-3000:]
     assert "unknown: 1 unknown of GAPS; 3 decisions" in done.stdout
+
+
+def executors_below(pid: int) -> list[psutil.Process]:
+    """The processes in which Spark's executors run."""
+    below = psutil.Process(pid).children(recursive=True)
+    return [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(_words(each))]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.mark.deep
+def test_an_executor_that_is_killed_costs_no_finding_and_doubles_none(tmp_path: Path) -> None:
+    """Spark has another one do its tasks; the audit is not begun again for that."""
+    files, out = tmp_path / "files", tmp_path / "out"
+    files.mkdir()
+    append(files, "a", [0, 1, 4])
+    told = ["--files", str(files), "--out", str(out), "--trigger-seconds", "0", "--master", "local-cluster[2,1,1024]"]
+    with running(tmp_path / "log", *told) as audit:
+        audit.wait("a micro-batch", lambda: audit.metric("kordon_audit_decisions_total") == 3)
+        for number in range(1, 4):
+            for each in executors_below(audit.process.pid)[:1]:
+                each.kill()
+            append(files, "a", [4 + number * 2])  # each leaves a gap
+            audit.wait("the rest", lambda now=3 + number: audit.metric("kordon_audit_decisions_total") == now)
+        assert audit.metric("kordon_audit_gaps_total") == 4
+        assert audit.end(signal.SIGTERM).startswith("ended: 4 unknown of GAPS; 6 decisions")
+    assert "begins again" not in (tmp_path / "log").read_text()
