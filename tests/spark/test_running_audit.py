@@ -244,7 +244,8 @@ def test_an_executor_that_is_killed_costs_no_finding_and_doubles_none(tmp_path: 
     files, out = tmp_path / "files", tmp_path / "out"
     files.mkdir()
     append(files, "a", [0, 1, 4])
-    told = ["--files", str(files), "--out", str(out), "--trigger-seconds", "0", "--master", "local-cluster[2,1,1024]"]
+    told = ["--files", str(files), "--out", str(out), "--trigger-seconds", "0"]
+    told += ["--master", "local-cluster[2,1,1024]", "--conf", "spark.sql.shuffle.partitions=2"]
     with running(tmp_path / "log", *told) as audit:
         audit.wait("a micro-batch", lambda: audit.metric("kordon_audit_decisions_total") == 3)
         for number in range(1, 4):
