@@ -1,216 +1,213 @@
 """What an audit costs: `python -m kordon.bench.audit_cost`, in a process of its own, so that its memory is its own.
 
-Decisions come from files and batches from bytes as brokers answer with them, both by the auditor's own sources, so that
-no broker takes processor time. Counted is that of the driver's Python, of its JVM and of all Python workers.
+A made-up day is audited, micro-batch by micro-batch. Decisions come from files, by the auditor's own source; batches
+come from bytes as brokers answer with them, by the auditor's own reader, so that no broker takes processor time. Each
+micro-batch is there when the one before is done: so it has what was meant for it, and nothing is left for another one.
+Counted is the processor time of the driver's Python, of its JVM and of all Python workers.
+
+    first        starts the JVM, and what Java compiles is new
+    warm-up      the first half of the day: layouts change, states grow
+    steady       its second half
+    idle         quiet rounds behind it, with next to nothing in each
 """
 
 from __future__ import annotations
 
 import json
+import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import mean
 from typing import Any, Final
 
 import click
-import psutil
-import pyarrow.parquet as pq
-from pyspark import SparkContext
+import polars as pl
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from kordon.bench import results
-from kordon.bench.audit_day import TOPIC, Day, fetched, write_decisions
-from kordon.codecs.fetched import Fetched
+from kordon.bench.audit_day import Day
+from kordon.bench.audit_decisions import write_decisions
+from kordon.bench.audit_log import Recorded, ends_of
+from kordon.bench.audit_usage import Memory, cpu_seconds, jvm_pid, watched_memory
 from kordon.spark_jobs import decisions_source
-from kordon.spark_jobs.batch_reader import RecordBatch, read_partition
-from kordon.spark_jobs.batches_source import ROWS, BatchRange
-from kordon.spark_jobs.brokers import PartitionKey
+from kordon.spark_jobs.batches_source import BatchesStream, BatchRange, Offsets
 from kordon.spark_jobs.engine import Engine, EngineParts
-from kordon.spark_jobs.schema import DECISIONS, FINDINGS
-from kordon.spark_jobs.session import Setup, close_session, open_session
+from kordon.spark_jobs.judging.intake import of_partition
+from kordon.spark_jobs.judging.rule import UNKNOWN
+from kordon.spark_jobs.judging.schema import FINDINGS
+from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
+from kordon.spark_jobs.session import Setup, close_session, open_session, parts_of
 from kordon.spark_jobs.storage import Storage
 
 _SOURCE: Final = "kordon.bench.recorded"
-_TINY_ROUNDS: Final = 10
-
-
-class Recorded:
-    """Answers as the brokers of a day would."""
-
-    def __init__(self, day: Day) -> None:
-        self._day = day
-
-    def fetch(self, place: PartitionKey, offset: int, most_bytes: int) -> Fetched:
-        """Returns batches from an offset on."""
-        return fetched(self._day, place.partition, offset, most_bytes)
-
-    def ends(self, places: list[PartitionKey], _: int) -> dict[PartitionKey, int]:
-        """Nothing was removed: each log begins at 0."""
-        return dict.fromkeys(places, 0)
+_NO_LIMIT: Final = str(1 << 40)
+IDLE_FROM: Final = 10
+"""Micro-batches before that are not counted as idle: Java still compiles."""
 
 
 class RecordedSource(DataSource):
-    """A day's batches as a stream. Options: `day`, JSON; `rounds` of a micro-batch."""
+    """A day's batches as a stream. Options: `day`, JSON; `round`, a file with the round that it is; `parts`."""
 
     @classmethod
     def name(cls) -> str:
         return _SOURCE
 
-    def schema(self) -> StructType:
-        return ROWS
+    def schema(self) -> str:
+        return ROWS_DDL
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return RecordedStream(Day(**json.loads(self.options["day"])), int(self.options["rounds"]))
+        return RecordedStream(self.options)
 
 
-class RecordedStream(DataSourceStreamReader):
-    """Its offsets are rounds."""
+class RecordedStream(BatchesStream):
+    """The auditor's own stream, but for brokers: all logs end where a round begins."""
 
-    def __init__(self, day: Day, rounds: int) -> None:
-        self._day = day
-        self._rounds = rounds
-        self._at = 0
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__({"bootstrap": "nowhere:0", **options})
+        self._day = Day(**json.loads(options["day"]))
+        self._round = Path(options["round"])
+        self._parts = int(options["parts"])
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return {"round": 0}
-
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        return {"round": min(self._day.rounds, self._at + self._rounds)}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        self._at = end["round"]
-        first, last = (each["round"] * self._day.round_records for each in (start, end))
-        return (
-            [BatchRange(PartitionKey(TOPIC, q), first, last) for q in range(self._day.partitions)]
-            if first < last
-            else []
-        )
-
-    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        assert isinstance(partition, BatchRange)
-        recorded: Any = Recorded(self._day)
-        yield from read_partition(recorded, partition.place, partition.start, partition.end)
-
-    def commit(self, end: dict[str, int]) -> None:
-        """Nothing is kept back."""
-
-
-class Usage:
-    """Processor time and memory of this process, of its JVM, and of the Python workers under that."""
-
-    def __init__(self) -> None:
-        gateway: Any = SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
-        self._jvm = psutil.Process(gateway.proc.pid)
-        self.peak_jvm_bytes = self.peak_python_bytes = 0
-
-    def cpu_seconds(self) -> float:
-        """Returns what they have taken so far; also looks at their memory."""
-        below = [each for each in self._jvm.children(recursive=True) if each.is_running()]
-        self.peak_jvm_bytes = max(self.peak_jvm_bytes, self._jvm.memory_info().rss)
-        found, workers_bytes = 0.0, psutil.Process().memory_info().rss
-        for each in (psutil.Process(), self._jvm, *below):
-            try:
-                times = each.cpu_times()
-                found += times.user + times.system + (times.children_user + times.children_system) * (each in below)
-                workers_bytes += each.memory_info().rss if each in below else 0
-            except psutil.NoSuchProcess:
-                continue
-        self.peak_python_bytes = max(self.peak_python_bytes, workers_bytes)
+    def latestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
+        found: Offsets = {}
+        for place, end in sorted(ends_of(self._day, int(self._round.read_text())).items()):
+            found.setdefault(place.topic, {})[str(place.partition)] = end
         return found
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        assert isinstance(partition, BatchRange)
+        recorded = Recorded(self._day, int(self._round.read_text()))
+        for what, table in recorded.read(partition.place, partition.start, partition.end):
+            yield to_arrow(of_partition(what, table, *partition.place, self._parts))
+
+
+class Schedule:
+    """The micro-batches of a day, whose files lie ready and are there one by one.
+
+    Args:
+        ends: The round before which each of them ends.
+    """
+
+    def __init__(self, day: Day, ends: Sequence[int], folder: Path) -> None:
+        self._ends = ends
+        self._ready = folder / "ready"
+        self.decisions = folder / "decisions"
+        self.decisions.mkdir()
+        self.round = folder / "round"
+        self.round.write_text("0")
+        self._next = 0
+        # in a process of its own: what it has in memory is not the audit's
+        context = multiprocessing.get_context("spawn")
+        writing = context.Process(target=_write, args=(day, ends, self._ready))
+        writing.start()
+        writing.join()
+        self._counts: list[int] = json.loads((self._ready / "counts").read_text())
+
+    @property
+    def decided(self) -> int:
+        """How many decisions there are so far."""
+        return sum(self._counts[: self._next])
+
+    def go_on(self) -> bool:
+        """Lets the next micro-batch be there; False: there is none."""
+        if self._next == len(self._ends):
+            return False
+        for path in sorted((self._ready / str(self._next)).iterdir()):
+            path.rename(self.decisions / path.name)
+        self.round.write_text(str(self._ends[self._next]))
+        self._next += 1
+        return True
+
+
+def _write(day: Day, ends: Sequence[int], folder: Path) -> None:
+    counts = list(write_decisions(day, ends, folder))
+    (folder / "counts").write_text(json.dumps(counts))
 
 
 class Watched:
     """An engine, and what each of its micro-batches took."""
 
-    def __init__(self, engine: Engine, folder: str, usage: Usage) -> None:
+    def __init__(self, engine: Engine, out: Path, schedule: Schedule, memory: Memory) -> None:
         self._engine = engine
-        self._folder = Path(folder)
-        self._usage = usage
+        self._out = out
+        self._schedule = schedule
+        self._memory = memory
+        self._jvm = jvm_pid()
+        self._before = cpu_seconds(self._jvm)
+        self._began = time.monotonic()
         self.batches: list[dict[str, float]] = []
-        self._before = usage.cpu_seconds()
-        """CPU of reading comes before `run`: it is counted from the end of one micro-batch to that of the next."""
 
     def run(self, rows: DataFrame, batch_id: int) -> None:
-        """Takes one micro-batch; for `foreachBatch`."""
-        began, done = time.monotonic(), self._engine.totals.decisions
+        """Takes one micro-batch; for `foreachBatch`.
+
+        Reading comes before it, and Spark's own work behind it: all is counted from one end to the next.
+        """
+        before = self._engine.totals
         self._engine.run(rows, batch_id)
-        now = self._usage.cpu_seconds()
+        after, cpu, now = self._engine.totals, cpu_seconds(self._jvm), time.monotonic()
+        took, peak = cpu - self._before, self._memory.peak_bytes()
         told = {
-            "decisions": float(self._engine.totals.decisions - done),
-            "cpu_s": now - self._before,
-            "seconds": time.monotonic() - began,
+            "decisions": float(after.decisions - before.decisions),
+            "batches": float(after.batches - before.batches),
+            "mb": (after.bytes - before.bytes) / 1e6,
+            "cpu_s": took.total,
+            **{f"cpu_{name}_s": value for name, value in asdict(took).items()},
+            "wall_s": now - self._began,
+            **{f"pss_{name}_mb": value / 1e6 for name, value in asdict(peak).items()},
+            "state_mb": _state_bytes(self._out, batch_id) / 1e6,
         }
-        for table in ("state", "summaries"):
-            sizes = list(_sizes(self._folder / table, batch_id))
-            told |= {f"{table}_rows": float(sum(each[0] for each in sizes))}
-            told |= {f"{table}_bytes": float(sum(each[1] for each in sizes))}
         self.batches.append(told)
-        click.echo(json.dumps(told), err=True)  # a day takes hours
-        self._before = now
+        click.echo(json.dumps({name: round(value, 3) for name, value in told.items()}), err=True)  # a day takes long
+        if self._engine.totals.decisions >= self._schedule.decided:
+            self._schedule.go_on()
+        self._before, self._began = cpu, now
 
 
-def _sizes(folder: Path, batch_id: int) -> Iterator[tuple[int, int]]:
-    for path in folder.glob(f"*/{batch_id}/*.parquet"):
-        yield pq.ParquetFile(path).metadata.num_rows, path.stat().st_size
+def _state_bytes(out: Path, batch_id: int) -> int:
+    return sum(path.stat().st_size for path in (out / "state" / str(batch_id)).rglob("kept=true/*.parquet"))
 
 
-def measure(day: Day, micro_batches: int, *, is_brief: bool, cores: int) -> dict[str, Any]:
+def measure(day: Day, ends: Sequence[int], *, is_brief: bool, cores: int) -> dict[str, Any]:
     """Audits a day.
 
     Args:
-        micro_batches: About how many it is to take.
+        ends: The round before which each micro-batch ends.
 
     Returns:
-        What was read, what it took, and each micro-batch.
+        What was found, and what each micro-batch took.
     """
     with tempfile.TemporaryDirectory(prefix="kordon-bench-") as folder:
-        decisions, out = Path(folder) / "decisions", f"{folder}/audit"
-        decisions.mkdir()
-        written = write_decisions(day, decisions)
+        out, schedule = Path(folder) / "audit", Schedule(day, ends, Path(folder))
         spark = open_session(Setup(master=f"local[{cores}]", needs_kafka=False, is_brief=is_brief))
         try:
-            usage = Usage()
-            engine = Engine(spark, Storage(spark, out), EngineParts(ends=lambda: _ends(day)))
-            watched = Watched(engine, out, usage)
-            rows = _rows(spark, day, decisions, written, micro_batches)
-            _run(rows, out, watched)
-            found = spark.read.schema(FINDINGS).parquet(f"{out}/findings").count()
-            total = engine.totals.as_dict()
+            storage = Storage(spark, str(out))
+            engine = Engine(spark, storage, EngineParts())
+            with watched_memory(jvm_pid()) as memory:
+                watched = Watched(engine, out, schedule, memory)
+                _run(_rows(spark, day, schedule), out, watched, schedule)
+            found = pl.concat([FINDINGS.to_frame(), *storage.tables("findings")]).get_column("finding_id").n_unique()
         finally:
             close_session(spark)
-    return {
-        "findings": found,
-        "decisions": total["decisions"],
-        "batches": total["batches"],
-        "topic_bytes": total["bytes"],
-        "peak_jvm_bytes": usage.peak_jvm_bytes,
-        "peak_python_bytes": usage.peak_python_bytes,
-        "micro_batches": watched.batches,
-    }
+    unknown = sum(each["ranges"] for each in engine.checked if each["verdict"] == UNKNOWN)
+    return {"findings": found, "unknown": unknown, "micro_batches": watched.batches}
 
 
-def _ends(day: Day) -> dict[PartitionKey, int]:
-    return {PartitionKey(TOPIC, q): day.end for q in range(day.partitions)}
-
-
-def _rows(spark: SparkSession, day: Day, decisions: Path, written: int, micro_batches: int) -> DataFrame:
-    """Reads all of it as an audit would, in micro-batches of the same share of both."""
+def _rows(spark: SparkSession, day: Day, schedule: Schedule) -> DataFrame:
+    """Reads all of it as an audit would."""
     spark.dataSource.register(RecordedSource)
-    most_bytes = str(written // micro_batches + 1)
-    told = decisions_source.from_files(spark, decisions, {"max_bytes": most_bytes, "pinned": "true"})
-    rounds = str(-(-day.rounds // micro_batches))
-    read = spark.readStream.format(_SOURCE).options(day=json.dumps(asdict(day)), rounds=rounds).load()
-    return told.select(F.struct(*DECISIONS.names).alias("decision"), _none(ROWS).alias("batch")).unionByName(
-        read.select(_none(DECISIONS).alias("decision"), F.struct(*ROWS.names).alias("batch"))
-    )
+    parts = {"parts": str(parts_of(spark))}
+    told = decisions_source.from_files(spark, schedule.decisions, {"max_bytes": _NO_LIMIT, **parts})
+    options = {"day": json.dumps(asdict(day)), "round": str(schedule.round), **parts}
+    return told.unionByName(spark.readStream.format(_SOURCE).options(**options).load())
 
 
-def _run(rows: DataFrame, out: str, watched: Watched) -> None:
+def _run(rows: DataFrame, out: Path, watched: Watched, schedule: Schedule) -> None:
+    schedule.go_on()
     query = rows.writeStream.foreachBatch(watched.run).option("checkpointLocation", f"{out}/checkpoint").start()
     try:
         query.processAllAvailable()
@@ -218,43 +215,70 @@ def _run(rows: DataFrame, out: str, watched: Watched) -> None:
         query.stop()
 
 
-def _none(of: DataType) -> Any:
-    return F.lit(None).cast(of)
+def kinds(day: Day, ends: Sequence[int]) -> list[str]:
+    """Returns what each micro-batch is."""
+
+    def kind(number: int, end: int) -> str:
+        if number == 0:
+            return results.FIRST
+        if end > day.rounds:
+            return results.IDLE
+        return results.STEADY if ends[number - 1] >= day.rounds // 2 else results.WARM_UP
+
+    return [kind(number, end) for number, end in enumerate(ends)]
 
 
-def figures(told: dict[str, Any]) -> dict[str, float]:
-    """Returns the figures of BENCHMARKS.md.
+def figures(told: dict[str, Any], of: Sequence[str]) -> dict[str, float]:
+    """Returns the figures of BENCHMARKS.md: throughput and state of the second half, and what others take.
 
-    The first micro-batch is left out of what a decision takes: it compiles.
+    Args:
+        told: By `measure`.
+        of: By `kinds`.
     """
     batches: list[dict[str, float]] = told["micro_batches"]
-    counted = batches[1:] or batches
-    cpu_seconds, decisions = (sum(each[name] for each in counted) for name in ("cpu_s", "decisions"))
-    share = decisions / told["decisions"] if told["decisions"] else 0.0
-    middle, last = batches[len(batches) // 2], batches[-1]
-    return {
-        results.AUDIT_DECISIONS: decisions / cpu_seconds,
-        results.AUDIT_MB: told["topic_bytes"] * share / 1e6 / cpu_seconds,
-        results.AUDIT_BATCH_CPU: cpu_seconds / len(counted),
-        results.AUDIT_STATE_ROWS: last["state_rows"],
-        results.AUDIT_STATE_MIDDLE_ROWS: middle["state_rows"],
-        results.AUDIT_STATE_MB: (last["state_bytes"] + last["summaries_bytes"]) / 1e6,
-        results.AUDIT_JVM_MB: told["peak_jvm_bytes"] / 1e6,
-        results.AUDIT_PYTHON_MB: told["peak_python_bytes"] / 1e6,
+    by_kind = {kind: [each for each, its in zip(batches, of, strict=True) if its == kind] for kind in of}
+    idle = [each for each, its in list(zip(batches, of, strict=True))[IDLE_FROM - 1 :] if its == results.IDLE]
+    peak = max(batches, key=_pss)
+    found = {
+        results.AUDIT_FIRST_CPU: batches[0]["cpu_s"],
+        results.AUDIT_PSS_MB: _pss(peak),
+        results.AUDIT_JVM_MB: peak["pss_jvm_mb"],
         results.AUDIT_FINDINGS: float(told["findings"]),
+        results.AUDIT_UNKNOWN: float(told["unknown"]),
     }
+    if idle:
+        found[results.AUDIT_FLOOR_CPU] = max(each["cpu_s"] for each in idle)
+    if steady := by_kind.get(results.STEADY):
+        cpu_seconds = sum(each["cpu_s"] for each in steady)
+        found |= {
+            results.AUDIT_SIZE: mean(each["decisions"] for each in steady),
+            results.AUDIT_DECISIONS: sum(each["decisions"] for each in steady) / cpu_seconds,
+            results.AUDIT_MB: sum(each["mb"] for each in steady) / cpu_seconds,
+            results.AUDIT_STATE_MIDDLE_MB: steady[0]["state_mb"],
+            results.AUDIT_STATE_MB: steady[-1]["state_mb"],
+        }
+    return found
+
+
+def _pss(batch: dict[str, float]) -> float:
+    return sum(batch[f"pss_{name}_mb"] for name in ("driver", "jvm", "workers"))
 
 
 @click.command()
-@click.option("--partitions", default=3, show_default=True)
-@click.option("--rounds", default=_TINY_ROUNDS, show_default=True, help="Seconds of the day.")
-@click.option("--micro-batches", default=3, show_default=True)
+@click.option("--rounds", default=12, show_default=True, help="Seconds of the day in a micro-batch.")
+@click.option("--micro-batches", default=1, show_default=True)
+@click.option("--idle", default=0, show_default=True, help="Micro-batches behind them with next to nothing in them.")
+@click.option("--topics", default=3, show_default=True)
+@click.option("--virtual", default=96, show_default=True, help="Virtual partitions of each topic.")
 @click.option("--cores", default=1, show_default=True)
 @click.option("--brief", is_flag=True, help="As `kordon audit run --once`.")
-def main(*, partitions: int, rounds: int, micro_batches: int, cores: int, brief: bool) -> None:
-    """Audits a day that was made up, and prints as JSON what it took; each micro-batch to standard error."""
-    told = measure(Day(partitions, rounds), micro_batches, is_brief=brief, cores=cores)
-    click.echo(json.dumps(figures(told)))
+def main(*, rounds: int, micro_batches: int, idle: int, topics: int, virtual: int, cores: int, brief: bool) -> None:
+    """Audits a day that was made up, and prints as JSON what it took; each micro-batch to standard error, too."""
+    day = Day(rounds * micro_batches, topics=topics, virtual=virtual, quiet=idle)
+    ends = [*range(rounds, day.rounds + 1, rounds), *range(day.rounds + 1, day.all_rounds + 1)]
+    told, of = measure(day, ends, is_brief=brief, cores=cores), kinds(day, ends)
+    each = [{"kind": kind, "figures": its} for kind, its in zip(of, told["micro_batches"], strict=True)]
+    click.echo(json.dumps({"figures": figures(told, of), "micro_batches": each}))
 
 
 if __name__ == "__main__":

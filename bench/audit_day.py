@@ -1,199 +1,119 @@
-"""A day of decisions, and the topic data that they tell of: made up, but as a Kordon would have left them behind.
+"""A hard day of a Kordon that keeps its promises, made up: how much of it there is, and who works where.
 
-One managed topic, four virtual partitions to each physical one, a producer and a reader for each. A round is a second:
-each stream has a run of batches acknowledged, and its reader is given all up to there; in every sixtieth a stream's
-writes wait, and a change of the layout is begun and taken back. Everything holds, so an audit finds nothing. All of it
-follows from the round's number, so any part of it can be made alone.
+    audit_topics.py     where streams live, and how far logs get: growths, a shrink, strays
+    audit_log.py        the batches that stand in the topics, as bytes
+    audit_traffic.py    what is acknowledged and given out, many decisions at once
+    audit_changes.py    fences, cuts, layouts
+    audit_steps.py      everything else: commits, positions, readers that connect anew, transactional producers
+    audit_decisions.py  all decisions, as the files that workers write
+
+A round is a second. In it each stream has a run of batches of one producer, and each reader is given all up to its end.
+Some topics are written by virtual partition and read by stock clients; clients of the dialect read all of them, and
+write to one of their own. Each topic grows three times and shrinks once. In the midst of a growth a worker is killed:
+what it did in its last round is not on record, and others take over what it had. One reader is minutes behind the
+others. Behind the day come quiet rounds, in which one stream alone is used.
+
+Everything holds, so an audit finds nothing. All of it follows from the round's number, so any part of it can be made
+alone.
 """
 
 from __future__ import annotations
 
-import itertools
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
-from uuid import UUID
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from kordon.codecs.fetched import Fetched
-from kordon.codecs.records import HEADER_BYTES, LOG_OVERHEAD
-from kordon.proxy.ordering.identity import tag
-from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
-from kordon.spark_jobs.batch_reader import HEADER
+Numbers = npt.NDArray[np.int64]
 
-TOPIC: Final = "orders"
-VIRTUAL: Final = 4
-"""Virtual partitions to a physical one."""
 START_MS: Final = 1_790_000_000_000
-_LAYOUTS_OFFSET: Final = 1
-_FIRST_ROUND_OFFSET: Final = 10
-_PRODUCER: Final = 1_000
-_STEPS_EVERY: Final = 60
-_FILE_ROUNDS: Final = 2_000
-_STEPS: Final = ("hold", "release", "fence", "acknowledge", "cancel")
-"""Once a minute, in this order."""
+FIRST_PRODUCER: Final = 1_000
+_CHANGES: Final = (2, 4, 8, 4)
+"""Partitions after each change, over those at first."""
+_SPAN: Final = 12
+"""Changes begin after one twelfth of the day, two, and so on: in its second half nothing changes any more."""
+_KILLED_WITHIN: Final = 2
+"""The change of the first topic in whose midst a worker is killed."""
 
 
 @dataclass(frozen=True)
 class Day:
-    """What there is of it."""
+    """How much there is of it."""
 
-    partitions: int
     rounds: int
-    """Seconds; 86,400 for the whole of it."""
-    workers: int = 2
+    """Seconds in which everything is used."""
+    topics: int = 3
+    """That are written by virtual partition; besides, there is one that clients of the dialect write to."""
+    partitions: int = 3
+    """Of each topic, at first."""
+    virtual: int = 96
+    """Virtual partitions of each topic: partitions times a power of two, at least eight times as many."""
+    producers: int = 200
+    """Idempotent ones; each writes to every stream."""
+    workers: int = 3
+    transactional_ids: int = 100
     batches: int = 4
     """In a run."""
     records: int = 16
     """In a batch."""
     batch_bytes: int = 16_384
+    behind: int = 300
+    """Rounds by which one reader is behind the others."""
+    retained: int = 1_800
+    """Rounds after which retention takes what was written."""
+    quiet: int = 0
+    """Rounds behind the day in which only one stream is used."""
 
     @property
-    def streams(self) -> int:
-        return self.partitions * VIRTUAL
+    def all_rounds(self) -> int:
+        """With the quiet ones."""
+        return self.rounds + self.quiet
 
     @property
-    def decisions(self) -> int:
-        """All of them."""
-        steps = -(-self.rounds // _STEPS_EVERY) * len(_STEPS)
-        return self.workers + 2 * self.streams * self.rounds + steps
+    def names(self) -> tuple[str, ...]:
+        """Names of all topics; the last one is that of the clients of the dialect."""
+        return (*(f"orders-{number}" for number in range(self.topics)), "clicks")
 
     @property
-    def end(self) -> int:
-        """Of each physical partition: the next offset."""
-        return self.rounds * self.round_records
+    def run_records(self) -> int:
+        return self.batches * self.records
 
     @property
-    def round_records(self) -> int:
-        """How far the log of a physical partition gets in a round."""
-        return VIRTUAL * self.batches * self.records
+    def counts(self) -> tuple[int, ...]:
+        """Partitions of a topic after each change."""
+        return tuple(self.partitions * each for each in _CHANGES)
 
     @property
-    def topic_bytes(self) -> int:
-        """Of all batches."""
-        return self.partitions * self.rounds * VIRTUAL * self.batches * self.batch_bytes
+    def killed_at(self) -> int:
+        """The round before which the last worker is killed."""
+        return self.changed_at(0, _KILLED_WITHIN)
 
+    @property
+    def killed(self) -> int:
+        """The worker that is killed."""
+        return self.workers - 1
 
-def write_decisions(day: Day, folder: Path) -> int:
-    """Writes the decision files of all workers; returns their size in bytes."""
-    size = 0
-    for worker in range(day.workers):
-        numbers = itertools.count()
-        for first in range(0, day.rounds, _FILE_ROUNDS):
-            head = {"schema": 1, "host": "bench", "worker": f"w{worker}"}
-            rounds = range(first, min(day.rounds, first + _FILE_ROUNDS))
-            rows = itertools.chain([_adopted(day)] if first == 0 else [], _decisions(day, worker, rounds))
-            lines = [json.dumps({**head, "number": next(numbers), **row}, separators=(",", ":")) for row in rows]
-            path = folder / f"decisions-w{worker}-{first:09}.jsonl"
-            size += path.write_bytes("\n".join([*lines, ""]).encode())
-    return size
+    def changed_at(self, topic: int, change: int) -> int:
+        """Returns the round with which a change of a topic comes into force."""
+        return (change + 1) * self.rounds // _SPAN + topic
 
+    def works_for(self, member: Numbers | int, rounds: Numbers | int) -> Numbers:
+        """Returns the workers to which producers or readers are connected, by their numbers."""
+        first = np.asarray(member) % self.workers
+        then = np.asarray(member) // self.workers % (self.workers - 1)
+        return np.where(self.has_moved(member, rounds), then, first)
 
-def fetched(day: Day, partition: int, offset: int, most_bytes: int) -> Fetched:
-    """Returns the bytes that a broker would have answered with: whole batches from the one at an offset on."""
-    first = offset // day.records
-    count = min(most_bytes // day.batch_bytes, day.end // day.records - first)
-    places = np.arange(first, first + count)
-    written = places // VIRTUAL * day.records
-    streams = partition * VIRTUAL + places % VIRTUAL
-    tags = np.array([tag(partition * VIRTUAL + each, 0, _PRODUCER + each) for each in range(VIRTUAL)], dtype=np.int64)
-    data = np.zeros((count, day.batch_bytes), dtype=np.uint8)
-    header = np.zeros(count, dtype=HEADER)
-    header["base_offset"] = places * day.records
-    header["batch_length"] = day.batch_bytes - LOG_OVERHEAD
-    header["magic"] = 2
-    header["last_offset_delta"] = day.records - 1
-    header["base_timestamp"] = header["max_timestamp"] = START_MS + places * day.records // day.round_records * 1_000
-    header["producer_id"] = tags[streams % VIRTUAL]
-    header["base_sequence"] = written
-    header["records_count"] = day.records
-    data[:, :HEADER_BYTES] = header.view(np.uint8).reshape(count, HEADER_BYTES)
-    return Fetched(error_code=0, high_watermark=day.end, log_start_offset=0, records=data.reshape(-1).data)
+    def has_moved(self, member: Numbers | int, rounds: Numbers | int) -> npt.NDArray[np.bool_]:
+        """Returns who has lost a worker by then, and is connected to another one."""
+        lost = np.asarray(member) % self.workers == self.killed
+        return np.asarray(lost & (np.asarray(rounds) >= self.killed_at))
 
+    def is_told(self, worker: Numbers, rounds: Numbers) -> npt.NDArray[np.bool_]:
+        """Returns what is on record: a worker that is killed has not written down its last round."""
+        return np.asarray((worker != self.killed) | (rounds < self.killed_at - 1))
 
-def _adopted(day: Day) -> dict[str, Any]:
-    layout = Layout.created(TOPIC, UUID(int=1), day.partitions, day.streams)
-    return {
-        "kind": "adopt",
-        "at_ms": START_MS,
-        "topic": TOPIC,
-        "layout_epoch": 0,
-        "layouts_offset": _LAYOUTS_OFFSET,
-        "evidence": {"layout": json.loads(LAYOUT_JSON.dump_json(layout))},
-    }
-
-
-def _decisions(day: Day, worker: int, rounds: range) -> Iterator[dict[str, Any]]:
-    """Yields a worker's decisions of some rounds, in their order."""
-    streams = range(worker, day.streams, day.workers)
-    for at in rounds:
-        yield from (_admit(day, at, v) for v in streams)
-        yield from (_delivery(day, at, v) for v in streams)
-        if worker == 0 and at % _STEPS_EVERY == 0:
-            yield from _steps(at)
-
-
-def _place(v: int) -> dict[str, Any]:
-    return {
-        "client_id": "bench",
-        "topic": TOPIC,
-        "stream": v,
-        "partition": v // VIRTUAL,
-        "layout_epoch": 0,
-        "move": 0,
-        "layouts_offset": _LAYOUTS_OFFSET,
-    }
-
-
-def _admit(day: Day, at: int, v: int) -> dict[str, Any]:
-    records = day.batches * day.records
-    first = at * day.round_records + v % VIRTUAL * day.records
-    return {
-        "kind": "admit",
-        "at_ms": START_MS + at * 1_000,
-        "connection": v,
-        **_place(v),
-        "producer_id": _PRODUCER + v % VIRTUAL,
-        "producer_epoch": 0,
-        "first_sequence": at * records,
-        "last_sequence": (at + 1) * records - 1,
-        "first_offset": first,
-        "last_offset": first + day.round_records - (VIRTUAL - 1) * day.records - 1,
-        "batches": day.batches,
-        "records": records,
-        "bytes": day.batches * day.batch_bytes,
-    }
-
-
-def _delivery(day: Day, at: int, v: int) -> dict[str, Any]:
-    return {
-        "kind": "deliver",
-        "at_ms": START_MS + at * 1_000 + 500,
-        "connection": day.streams + v,
-        **_place(v),
-        "first_offset": at * day.round_records,
-        "last_offset": (at + 1) * day.round_records - 1,
-        "records": day.batches * day.records,
-        "bytes": day.batches * day.batch_bytes,
-    }
-
-
-def _steps(at: int) -> Iterator[dict[str, Any]]:
-    """Yields what is decided once a minute."""
-    held = {"at_ms": START_MS + at * 1_000 + 600, "topic": TOPIC, "stream": 0, "partition": 0, "reason": "leader"}
-    change = {
-        "at_ms": START_MS + at * 1_000 + 700,
-        "topic": TOPIC,
-        "layout_epoch": 1,
-        "layouts_offset": _FIRST_ROUND_OFFSET + at,
-        "fence": f"f{at}",
-    }
-    evidence = {"members": ["w0", "w1"], "sealed": [0], "kind": "change"}
-    yield {"kind": "hold", **held}
-    yield {"kind": "release", **held}
-    yield {"kind": "fence", **change, "evidence": evidence}
-    yield {"kind": "acknowledge", **change}
-    yield {"kind": "cancel", **change}
+    def producer(self, stream: Numbers | int, topic: int, rounds: Numbers | int) -> Numbers:
+        """Returns which producer writes to a stream: each of them by turns."""
+        number = np.where(np.asarray(stream) < 0, -1 - np.asarray(stream), stream)
+        return np.asarray((number * 7 + topic * 31 + rounds) % self.producers)

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kordon.bench.plan import Client, Latency, Sdk, Throughput
 
@@ -70,8 +70,8 @@ def latency(tool: Tool, case: Latency, bootstrap: str, topic: str) -> dict[str, 
     return {f"{name}_ms": float(said[name]) for name in ("p50", "p95", "p99")}
 
 
-def program(name: str, *arguments: str, seconds: float = TOOL_SECONDS) -> dict[str, float]:
-    """Runs a program of the bench in a process of its own; returns the figures that it prints last, as JSON.
+def program(name: str, *arguments: str, seconds: float = TOOL_SECONDS) -> dict[str, Any]:
+    """Runs a program of the bench in a process of its own; returns what it prints last, as JSON.
 
     Raises:
         ToolError: It failed.
@@ -80,7 +80,7 @@ def program(name: str, *arguments: str, seconds: float = TOOL_SECONDS) -> dict[s
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
     if done.returncode:
         raise ToolError(f"{name} {' '.join(arguments)}: {done.stderr.strip()[-1000:]}")
-    said: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return said
 
 

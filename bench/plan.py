@@ -124,16 +124,17 @@ class Audited:
     """The auditor reads a day that was made up: decisions from files, batches from recorded bytes."""
 
     rounds: int
-    """Seconds in which each stream has something acknowledged and delivered."""
-    micro_batches: int
-    partitions: int = 3
-    is_brief: bool = False
-    """As with `--once`."""
+    """Of a micro-batch: seconds in which each stream has something acknowledged and delivered."""
+    micro_batches: int = 1
+    idle: int = 14
+    """Micro-batches behind them with next to nothing in them."""
+    topics: int = 3
+    virtual: int = 96
 
     @property
     def name(self) -> str:
-        what = "tiny micro-batches" if self.is_brief else f"{self.rounds:,} s of {self.partitions * 4} streams"
-        return f"audit of {what}"
+        streams = self.topics * self.virtual
+        return f"audit of {self.micro_batches} x {self.rounds:,} s of {streams} streams, then {self.idle} x 1 s of one"
 
 
 class Part(Enum):
@@ -198,6 +199,8 @@ def _java_sizes(payload_bytes: int, most_records: int) -> tuple[Throughput, ...]
 
 _LOGGED: Final = Throughput(Client.LIBRDKAFKA, 8, 1_000, 200_000, 24)
 
+_NEARLY_NOTHING: Final = Audited(24, topics=1, virtual=24)
+
 PROFILES: Final = {
     "full": Plan(
         rounds=5,
@@ -216,7 +219,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
         sdk=Sdk(500, 500_000),
-        audit=(Audited(4, 4, is_brief=True), Audited(86_400, 24, partitions=6)),
+        audit=(_NEARLY_NOTHING, Audited(75, 24), Audited(300, 12), Audited(750, 10)),
     ),
     "quick": Plan(
         rounds=3,
@@ -231,7 +234,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
         sdk=Sdk(500, 250_000),
-        audit=(Audited(3, 3, is_brief=True), Audited(3_600, 3)),
+        audit=(_NEARLY_NOTHING, Audited(300, 8)),
     ),
     "smoke": Plan(
         rounds=1,
@@ -249,6 +252,6 @@ PROFILES: Final = {
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
         sdk=Sdk(500, 5_000),
-        audit=(Audited(2, 2, is_brief=True),),
+        audit=(Audited(24, idle=1, topics=1, virtual=24),),
     ),
 }

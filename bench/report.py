@@ -28,13 +28,15 @@ _SDK_FIGURES: Final = (
 _AUDIT_FIGURES: Final = (
     (results.AUDIT_DECISIONS, "decisions per CPU s", 0),
     (results.AUDIT_MB, "MB of topic data per CPU s", 0),
-    (results.AUDIT_BATCH_CPU, "CPU s per micro-batch", 1),
-    (results.AUDIT_STATE_MIDDLE_ROWS, "rows of state, halfway", 0),
-    (results.AUDIT_STATE_ROWS, "at the end", 0),
-    (results.AUDIT_STATE_MB, "state and summaries, MB", 1),
-    (results.AUDIT_JVM_MB, "JVM, peak MB", 0),
-    (results.AUDIT_PYTHON_MB, "Python, peak MB", 0),
+    (results.AUDIT_SIZE, "decisions in a micro-batch", 0),
+    (results.AUDIT_FIRST_CPU, "the first one, CPU s", 1),
+    (results.AUDIT_FLOOR_CPU, "an idle one, CPU s", 2),
+    (results.AUDIT_STATE_MIDDLE_MB, "state halfway, MB", 2),
+    (results.AUDIT_STATE_MB, "at the end", 2),
+    (results.AUDIT_PSS_MB, "peak memory (PSS), MB", 0),
+    (results.AUDIT_JVM_MB, "of it the JVM", 0),
     (results.AUDIT_FINDINGS, "findings", 0),
+    (results.AUDIT_UNKNOWN, "unknown", 0),
 )
 _CPU: Final = (results.PRODUCE_CPU, results.CONSUME_CPU)
 _WHO_PAUSES: Final = (
@@ -74,13 +76,16 @@ _HOW: Final = """\
   process, without sockets, brokers simulated: CPU time of a worker. The gate is held against what a worker took for
   each Fetch of the SDK in this run, which brings megabytes, as its consumer is behind; of one that brings little, say
   the microseconds more. Each of the group's members owns a partition and asks for ten others.
-- **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`): four virtual partitions to each
-  physical one, each with a producer and a reader; a second of it has one acknowledged run of 4 batches of 16 KiB and
-  one delivery for each. Decisions come from files, batches from bytes as brokers answer with them, by the auditor's own
-  sources; all rules and summaries run, in micro-batches of the same share of both. *Per CPU second*: decisions, and MB
-  of topic data, over the processor time of the driver, its JVM and the Python workers, for both together; the first
-  micro-batch is left out, as it compiles. *Tiny*: one second of the day in each, as with `--once`, which is what a
-  micro-batch costs however little is in it.
+- **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`). Topics grow three times and
+  shrink once; a worker is killed within a change; 200 idempotent producers write to all streams by turns; stock groups
+  and one of the dialect read them, one reader five minutes behind; one topic is written by clients of the dialect;
+  transactional producers ask for identities. Each second has, of each stream, one acknowledged run of 4 batches of 16
+  KiB and one delivery, and of each partition a delivery to the dialect's group. Decisions come from files, batches from
+  bytes as brokers answer with them, by the auditor's own sources; all rules and summaries run, with the heap and the
+  limits that they have by default. *Per CPU second*: over the processor time of the driver, its JVM and the Python
+  workers, for both together, in the second half of the day. *An idle one*: the dearest of micro-batches with one second
+  of one stream, behind the day, from the tenth on. Memory is PSS, of all these processes at the time when it was most.
+  `benchmarks.json` has each micro-batch.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.

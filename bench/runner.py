@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
@@ -174,10 +174,13 @@ class Runner:
     def _audit(self, plan: Plan) -> None:
         for case in plan.audit:
             self._progress(case.name, results.AUDITOR)
-            sizes = ("--partitions", str(case.partitions), "--rounds", str(case.rounds))
-            told = (*sizes, "--micro-batches", str(case.micro_batches), *(["--brief"] if case.is_brief else []))
-            figures = loads.program("audit_cost", *told, seconds=_AUDIT_SECONDS)
-            self._keep(Measurement(case.name, results.AUDITOR, 1, figures))
+            options = {"rounds": case.rounds, "micro-batches": case.micro_batches, "idle": case.idle}
+            options |= {"topics": case.topics, "virtual": case.virtual}
+            asked = (word for name, value in options.items() for word in (f"--{name}", str(value)))
+            told: Mapping[str, Any] = loads.program("audit_cost", *asked, seconds=_AUDIT_SECONDS)
+            for number, each in enumerate(told["micro_batches"]):
+                self._keep(Measurement(case.name, each["kind"], number, each["figures"]))
+            self._keep(Measurement(case.name, results.AUDITOR, 1, told["figures"]))
 
     def _hold(self, plan: Plan) -> None:
         for case in plan.holding:

@@ -25,7 +25,12 @@ MAX_HEARTBEATS_CORES: Final = 0.2
 MAX_GROWTH: Final = 1.5
 """Of a heartbeat, from the smallest group to the largest: it costs what its own rows cost."""
 MIN_AUDIT_DECISIONS: Final = 50_000.0
-MIN_AUDIT_MB: Final = 50.0
+MIN_AUDIT_MB: Final = 1_000.0
+MAX_AUDIT_FIRST_CPU: Final = 12.0
+MAX_AUDIT_FLOOR_CPU: Final = 1.5
+MAX_AUDIT_MB: Final = 1_200.0
+MAX_AUDIT_GROWTH: Final = 1.01
+"""Of what it keeps, from half time to the end."""
 MAX_PAUSE_MS: Final = {1: 30.0}
 """By number of proxies; else `MAX_PAUSE_OF_MANY_MS`."""
 MAX_PAUSE_OF_MANY_MS: Final = 100.0
@@ -37,10 +42,6 @@ _LEAST: Final = {
     results.KORDON: (MIN_PRODUCE, MIN_CONSUME),
     results.MANAGED: (MIN_MANAGED_PRODUCE, MIN_MANAGED_CONSUME),
 }
-_AUDIT: Final = (
-    (results.AUDIT_DECISIONS, "decisions audited per CPU second", MIN_AUDIT_DECISIONS),
-    (results.AUDIT_MB, "MB of topic data audited per CPU second", MIN_AUDIT_MB),
-)
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,8 @@ def verdicts(figures: Results) -> list[Verdict]:
     found += _sdk(figures, *figures.sdk) if figures.sdk else []
     for case in figures.resizes:
         found += _pauses(figures, case)
-    for case in figures.audit[1:]:  # tiny ones come first and have no bar
-        for figure, what, least in _AUDIT:
-            found += _least(f"{what}, {case}", _median(figures, case, results.AUDITOR, figure), least, "{:,.0f}")
+    for case in figures.audit:
+        found += _audit(figures, case)
     return found
 
 
@@ -134,6 +134,23 @@ def _sdk(figures: Results, case: str, *of_worker: str) -> Iterator[Verdict]:
         what = f"cores for a {many} from each member every 3 s, all with another position"
         yield from _most(what, cores[-1][1], MAX_HEARTBEATS_CORES)
         yield from _most(f"CPU of a {many}, of a {few}", most / least, MAX_GROWTH)
+
+
+def _audit(figures: Results, case: str) -> Iterator[Verdict]:
+    """Judges an audit. A first micro-batch has a bar where it has next to nothing in it: where no steady ones come."""
+    names = (results.AUDIT_DECISIONS, results.AUDIT_MB, results.AUDIT_STATE_MIDDLE_MB, results.AUDIT_STATE_MB)
+    decisions, mb, halfway, at_end = (_median(figures, case, results.AUDITOR, name) for name in names)
+    others = (results.AUDIT_FIRST_CPU, results.AUDIT_FLOOR_CPU, results.AUDIT_PSS_MB)
+    first, floor, peak_mb = (_median(figures, case, results.AUDITOR, name) for name in others)
+    yield from _least(f"decisions per CPU second, {case}", decisions, MIN_AUDIT_DECISIONS, "{:,.0f}")
+    yield from _least(f"MB of topic data per CPU second, {case}", mb, MIN_AUDIT_MB, "{:,.0f}")
+    if halfway and at_end:
+        yield from _most(f"state at the end, of that halfway, {case}", at_end / halfway, MAX_AUDIT_GROWTH)
+    else:
+        yield from _most(f"the first micro-batch, {case}", first, MAX_AUDIT_FIRST_CPU, "{:.1f} CPU s")
+    what = f"a micro-batch with next to nothing, from the tenth on, {case}"
+    yield from _most(what, floor, MAX_AUDIT_FLOOR_CPU, "{:.2f} CPU s")
+    yield from _most(f"memory (PSS) of JVM and Python, {case}", peak_mb, MAX_AUDIT_MB, "{:,.0f} MB")
 
 
 def _pauses(figures: Results, case: str) -> list[Verdict]:
