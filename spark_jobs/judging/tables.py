@@ -19,7 +19,7 @@ FOR_EVER: Final = (1 << 63) - 1
 """Stands for the end of what is open."""
 QUIET_MS: Final = 24 * 60 * 60 * 1000
 """What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
-_NO_FINDINGS: Final = FINDINGS.to_frame()
+NO_FINDINGS: Final = FINDINGS.to_frame()
 _NOTHING_CHECKED: Final = CHECKED.to_frame()
 _BRACES: Final = re.compile(r"\{([^}]*)\}")
 
@@ -59,7 +59,7 @@ def findings(rows: pl.DataFrame, number: int, name: str, identity: Sequence[str]
         identity: Columns that tell one finding from others, besides its rule and kind.
     """
     if rows.is_empty():
-        return _NO_FINDINGS
+        return NO_FINDINGS
     told = rows.to_dicts()  # few: each is something wrong
     filled = rows.with_columns(
         pl.Series("finding_id", [_finding_id(row, number, identity) for row in told], dtype=pl.String),

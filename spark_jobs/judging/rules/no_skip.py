@@ -44,7 +44,7 @@ from kordon.spark_jobs.judging.rules.read_so_far import READ, read_so_far
 from kordon.spark_jobs.judging.rules.readers import IS_DELIVERY, READER, in_order, steps_of, still_open
 from kordon.spark_jobs.judging.rules.sums import sums_within
 from kordon.spark_jobs.judging.schema import columns
-from kordon.spark_jobs.judging.tables import FOR_EVER, checked, decision, findings, named, shaped, stacked
+from kordon.spark_jobs.judging.tables import FOR_EVER, NO_FINDINGS, checked, decision, findings, named, shaped, stacked
 
 MOST_BYTES: Final = 16 << 20
 """What the batches may take that are kept one by one, as `batch_runs.size` has it: four million of four bytes. On a
@@ -171,6 +171,8 @@ def _passed_over(steps: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """Returns the ranges between where readers stood and where they were given something next."""
     moves_on = (pl.col("move") != pl.col("move_before")) | (pl.col("first_offset") > pl.col("stood_before") + 1)
     jumps = steps.filter(IS_DELIVERY & moves_on & pl.col("stood_before").is_not_null()).drop("partition")
+    if jumps.is_empty():
+        return jumps
     jumps = with_gaps(jumps, facts.gaps, after="number_before", until="number")
     homes, in_move = _homes(facts), pl.col("move") == pl.col("move_before")
     # most are in one move: those that are not, alone, are held against all homes of their stream
@@ -278,7 +280,10 @@ _MORE: Final = (
 def _findings(judged: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     is_skipped = pl.col("verdict") == "skipped-range"
     fewer = pl.when("is_delivered").then(pl.lit(_FEWER)).otherwise(pl.lit(_PASSED))
-    rows = judged.filter(pl.col("verdict").is_in(["skipped-range", "doubled-range"])).with_columns(
+    wrong = judged.filter(pl.col("verdict").is_in(["skipped-range", "doubled-range"]))
+    if wrong.is_empty():
+        return NO_FINDINGS
+    rows = wrong.with_columns(
         pl.col("verdict").alias("kind"),
         pl.when(is_skipped).then(fewer).otherwise(pl.lit(_MORE)).alias("text"),
         decision().alias("decision"),

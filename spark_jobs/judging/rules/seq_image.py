@@ -44,6 +44,7 @@ from kordon.spark_jobs.judging.rules.read_so_far import READ, read_so_far
 from kordon.spark_jobs.judging.schema import DECISIONS, columns
 from kordon.spark_jobs.judging.tables import (
     FOR_EVER,
+    NO_FINDINGS,
     checked,
     decision,
     findings,
@@ -174,6 +175,8 @@ def _disturbed(known: pl.DataFrame, new: pl.DataFrame, homes: pl.DataFrame) -> p
 
 def _reached(homes: pl.DataFrame, disturbed: pl.DataFrame) -> pl.DataFrame:
     """Returns homes up to the furthest sequence that each has reached."""
+    if disturbed.is_empty():
+        return homes
     furthest = disturbed.group_by(_HOME, maintain_order=True).agg(pl.last("reached"))
     told = homes.join(furthest, on=_HOME, how="left", maintain_order="left")
     return told.with_columns(last_sequence=pl.coalesce("reached", "last_sequence"))
@@ -229,6 +232,8 @@ _RUN_MISSING: Final = (
 
 
 def _findings_of_runs(broken: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    if broken.is_empty():
+        return NO_FINDINGS
     either = pl.when("is_doubled")
     shown = broken.filter(pl.col("verdict") == FAIL).with_columns(
         kind=either.then(pl.lit("doubled-sequence")).otherwise(pl.lit("sequence-gap")),
@@ -333,6 +338,8 @@ _DOUBLED: Final = (
 
 def _not_there_once(judged: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     wrong = judged.filter(pl.col("verdict").is_in(["lost-write", "doubled-sequence"]))
+    if wrong.is_empty():
+        return NO_FINDINGS
     is_lost = pl.col("verdict") == "lost-write"
     shown = wrong.join(_earlier(wrong, places, homes), on=_ASKED, how="left").with_columns(
         kind="verdict",
