@@ -49,7 +49,7 @@ class HadoopFiles:
         """Writes a file as Spark writes its own checkpoints: it is there whole, or as it was before."""
         files, path = self._at(address)
         files.mkdirs(path.getParent())
-        manager = getattr(self._jvm.org.apache.spark.sql.execution.streaming, "CheckpointFileManager$")
+        manager = getattr(self._jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$")
         stream = manager.__getattr__("MODULE$").create(path, self._conf).createAtomic(path, True)
         try:
             stream.write(bytearray(told))

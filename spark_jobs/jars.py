@@ -52,8 +52,8 @@ CONNECTOR: Final = JarSet(
     name="Spark's Kafka connector",
     jar="spark-sql-kafka-0-10_*.jar",
     proof="org.apache.spark.sql.kafka010.KafkaSourceProvider",
-    packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
-    folder="spark-connector-4.0.0",
+    packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
+    folder="spark-connector-4.1.1",
 )
 TABLES: Final[Mapping[TableFormat, JarSet]] = MappingProxyType(
     {
@@ -61,8 +61,8 @@ TABLES: Final[Mapping[TableFormat, JarSet]] = MappingProxyType(
             name="Delta",
             jar="delta-spark_*.jar",
             proof="io.delta.sql.DeltaSparkSessionExtension",
-            packages="io.delta:delta-spark_2.13:4.0.0",
-            folder="spark-delta-4.0.0",
+            packages="io.delta:delta-spark_4.1_2.13:4.4.0",
+            folder="spark-delta-4.4.0",
             maven=("-Pdelta", "-DincludeGroupIds=io.delta"),
             settings={
                 "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -75,8 +75,8 @@ TABLES: Final[Mapping[TableFormat, JarSet]] = MappingProxyType(
             name="Iceberg",
             jar="iceberg-spark-runtime-*.jar",
             proof="org.apache.iceberg.spark.SparkCatalog",
-            packages="org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.10.0",
-            folder="spark-iceberg-1.10.0",
+            packages="org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+            folder="spark-iceberg-1.12.0",
             maven=("-Piceberg", "-DincludeGroupIds=org.apache.iceberg"),
             settings={"spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"},
         ),
