@@ -35,14 +35,15 @@ from kordon.bench.audit_decisions import write_decisions
 from kordon.bench.audit_log import Recorded, ends_of
 from kordon.bench.audit_usage import Memory, cpu_seconds, jvm_pid, watched_memory
 from kordon.spark_jobs import decisions_source
-from kordon.spark_jobs.batches_source import BatchesStream, BatchRange, Offsets
+from kordon.spark_jobs.batches_source import BatchesStream, BatchRanges, Offsets
 from kordon.spark_jobs.engine import Engine, EngineParts
 from kordon.spark_jobs.judging.intake import of_partition
 from kordon.spark_jobs.judging.rule import UNKNOWN
 from kordon.spark_jobs.judging.schema import FINDINGS
-from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
+from kordon.spark_jobs.judging.shipments import Shipment, together
 from kordon.spark_jobs.session import Setup, close_session, open_session, parts_of
 from kordon.spark_jobs.storage import Storage
+from kordon.spark_jobs.tasks import COLUMNS, forget_archives
 
 _SOURCE: Final = "kordon.bench.recorded"
 _NO_LIMIT: Final = str(1 << 40)
@@ -58,7 +59,7 @@ class RecordedSource(DataSource):
         return _SOURCE
 
     def schema(self) -> str:
-        return ROWS_DDL
+        return COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         return RecordedStream(self.options)
@@ -80,10 +81,15 @@ class RecordedStream(BatchesStream):
         return found
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, BatchRange)
+        assert isinstance(partition, BatchRanges)
+        yield from together(self._shipments(partition))
+        forget_archives()
+
+    def _shipments(self, part: BatchRanges) -> Iterator[Shipment]:
         recorded = Recorded(self._day, int(self._round.read_text()))
-        for what, table in recorded.read(partition.place, partition.start, partition.end):
-            yield to_arrow(of_partition(what, table, *partition.place, self._parts))
+        for place, start, end in part.ranges:
+            for what, table in recorded.read(place, start, end):
+                yield from of_partition(what, table, *place, self._parts)
 
 
 class Schedule:
@@ -200,7 +206,7 @@ def measure(day: Day, ends: Sequence[int], *, is_brief: bool, cores: int) -> dic
 def _rows(spark: SparkSession, day: Day, schedule: Schedule) -> DataFrame:
     """Reads all of it as an audit would."""
     spark.dataSource.register(RecordedSource)
-    parts = {"parts": str(parts_of(spark))}
+    parts = {"parts": str(parts_of(spark)), "tasks": str(spark.sparkContext.defaultParallelism)}
     told = decisions_source.from_files(spark, schedule.decisions, {"max_bytes": _NO_LIMIT, **parts})
     options = {"day": json.dumps(asdict(day)), "round": str(schedule.round), **parts}
     return told.unionByName(spark.readStream.format(_SOURCE).options(**options).load())

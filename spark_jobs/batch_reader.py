@@ -8,9 +8,9 @@ at once. Messages of magic 0 and 1, which a topic may hold from before it was ma
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,9 @@ from kordon.spark_jobs.key_sample import KeySample
 
 FETCH_BYTES: Final = 8 << 20
 """What is asked for at once, and so, with its columns, what a reader keeps in memory."""
+_AT_ONCE: Final = 16_384
+"""Batches that become a table at once: each column costs something, however short it is."""
+_NO_END: Final = 1 << 62
 OUT_OF_RANGE: Final = 1
 _PATIENCE_SECONDS: Final = 60.0
 """For so long a reader tries again when brokers do not answer, before the task fails."""
@@ -72,6 +75,15 @@ _READ: Final = (
 _CAST: Final = [pl.col(name).cast(kind) for name, kind in BATCHES.items()]
 
 
+class _Headers(NamedTuple):
+    """Of some batches."""
+
+    header: npt.NDArray[Any]
+    """As `HEADER`."""
+    sizes: npt.NDArray[np.int64]
+    """Bytes of each whole batch."""
+
+
 def read_partition(
     cluster: Cluster, place: PartitionKey, start: int | None, end: int, *, one_in: int = 0
 ) -> Iterator[tuple[What, pl.DataFrame]]:
@@ -93,6 +105,7 @@ def read_partition(
     at = start if start is not None else _patiently(lambda: cluster.ends([place], EARLIEST)[place])
     log_start = 0
     keys = KeySample(place, one_in)
+    read: list[_Headers] = []
     while at < end:
         told = _patiently(lambda at=at: cluster.fetch(place, at, FETCH_BYTES))
         if told.error_code == OUT_OF_RANGE:
@@ -104,31 +117,41 @@ def read_partition(
         if told.error_code:
             raise BrokersUnavailable(f"{place.topic}-{place.partition}: error {told.error_code}")
         log_start = max(log_start, told.log_start_offset)
-        rows = columns(told, place, at, end, keys)
-        if rows is None:
+        found = _headers_in(told, at, end, keys)
+        if found is None:
             if told.high_watermark <= at:
                 break
             time.sleep(_PAUSE_SECONDS)  # a follower became leader, and learns its high watermark
             continue
-        table, at = rows
-        yield What.BATCHES, table
+        headers, at = found
+        read.append(headers)
+        if sum(len(each.header) for each in read) >= _AT_ONCE:
+            yield What.BATCHES, _table(place, read)
+            read = []
+    if read:
+        yield What.BATCHES, _table(place, read)
     yield What.KEYS, keys.table()
     yield What.READ_TO, pl.DataFrame([(*place, log_start, end)], schema=READ_TO, orient="row")
 
 
-def columns(
-    told: Fetched, place: PartitionKey, start: int, end: int, keys: KeySample | None = None
-) -> tuple[pl.DataFrame, int] | None:
-    """Turns an answer's batches that begin in [start, end) into a table.
-
-    Args:
-        keys: Is given these batches, too.
+def columns(told: Fetched, place: PartitionKey) -> tuple[pl.DataFrame, int] | None:
+    """Turns an answer's batches into a table.
 
     Returns:
         `BATCHES`, and the offset behind the last whole batch; None: there is no whole batch.
 
     Raises:
         WireError: The bytes are no batches.
+    """
+    found = _headers_in(told, 0, _NO_END)
+    return None if found is None else (_table(place, [found[0]]), found[1])
+
+
+def _headers_in(told: Fetched, start: int, end: int, keys: KeySample | None = None) -> tuple[_Headers, int] | None:
+    """Returns the headers of an answer's batches that begin in [start, end), and the offset behind the last whole one.
+
+    Args:
+        keys: Is given these batches, too.
     """
     starts, ends, current = _walk(told.records)
     if not starts:
@@ -140,7 +163,7 @@ def columns(
     kept = (base >= start) & (base < end)
     if keys is not None and current:
         keys.open(told.records, header[kept], spans[kept])
-    return _table(place, header[kept], spans[kept]), int(last[-1]) + 1
+    return _Headers(header[kept], spans[kept, 1] - spans[kept, 0]), int(last[-1]) + 1
 
 
 def _walk(buffer: memoryview) -> tuple[list[int], list[int], bool]:
@@ -184,7 +207,8 @@ def _old_headers(buffer: memoryview) -> npt.NDArray[Any]:
     return header
 
 
-def _table(place: PartitionKey, header: npt.NDArray[Any], spans: npt.NDArray[np.int64]) -> pl.DataFrame:
+def _table(place: PartitionKey, read: Sequence[_Headers]) -> pl.DataFrame:
+    header, sizes = (np.concatenate(each) for each in zip(*read, strict=True))
     native = {name: header[name].astype(header[name].dtype.newbyteorder("=")) for name in _READ}
     last_offset = pl.col("base_offset") + pl.col("last_offset_delta")
     producer_id, attributes, first = pl.col("producer_id"), pl.col("attributes"), pl.col("base_sequence").cast(pl.Int64)
@@ -193,7 +217,7 @@ def _table(place: PartitionKey, header: npt.NDArray[Any], spans: npt.NDArray[np.
     told = pl.DataFrame(native).with_columns(
         pl.lit(place.topic).alias("topic"),
         pl.lit(place.partition).alias("partition"),
-        pl.Series("bytes", spans[:, 1] - spans[:, 0]),
+        pl.Series("bytes", sizes),
         last_offset.alias("last_offset"),
         last.alias("last_sequence"),
         pl.when(is_tagged).then(producer_id // (1 << _V_BITS) - 1).alias("v"),

@@ -3,28 +3,31 @@
 Offsets are `{topic: {partition: next offset}}`. A micro-batch reads the batches that begin between two of them, so
 that it reads the same when it is repeated. Behind the last batch of a partition a shipment says how far it was read.
 
-Options: `bootstrap`; `topics`, names with commas between; `parts`, among which topics are divided; `max_bytes`, of a
-micro-batch, about; `positions`, offsets as above at which a stream that is begun again stands (Spark tells a Python
-source no such thing before it has to say how far the next micro-batch is to go); `pinned`: what is written after the
-first look is left alone; `one_in`, as in `read_partition`; and `Security`'s.
+Options: `bootstrap`; `topics`, names with commas between; `parts`, among which topics are divided; `tasks`, the most
+that read at once; `max_bytes`, of a micro-batch, about; `positions`, offsets as above at which a stream that is begun
+again stands (Spark tells a Python source no such thing before it has to say how far the next micro-batch is to go);
+`pinned`: what is written after the first look is left alone; `one_in`, as in `read_partition`; and `Security`'s.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kordon.codecs.errors import WireError
-from kordon.spark_jobs.batch_reader import columns, read_partition
 from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, PartitionKey, Security
 from kordon.spark_jobs.judging.intake import of_partition
-from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
+from kordon.spark_jobs.tasks import COLUMNS, bundled, forget_archives
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kordon.spark_jobs.judging.shipments import Shipment
 
 MAX_BYTES: Final = 1024 << 20
 _SAMPLE_BYTES: Final = 64 << 10
@@ -35,14 +38,20 @@ _FEW_BYTES: Final = 1024.0
 Offsets: TypeAlias = dict[str, dict[str, int]]
 
 
-@dataclass
-class BatchRange(InputPartition):
+class BatchRange(NamedTuple):
     """Batches of a partition that begin in [start, end)."""
 
     place: PartitionKey
     start: int | None
     """None: from the log's beginning."""
     end: int
+
+
+@dataclass
+class BatchRanges(InputPartition):
+    """What one task reads."""
+
+    ranges: list[BatchRange]
 
 
 class BatchesSource(DataSource):
@@ -55,10 +64,11 @@ class BatchesSource(DataSource):
 
     def schema(self) -> str:
         """Returns the columns."""
-        return ROWS_DDL
+        return COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Returns a reader of a stream."""
+        forget_archives()
         return BatchesStream(self.options)
 
 
@@ -71,10 +81,13 @@ class _Reading:
         self._parts = int(options.get("parts", "1"))
         self._one_in = int(options.get("one_in", "0"))
 
-    def read(self, part: BatchRange) -> Iterator[pa.RecordBatch]:
+    def read(self, ranges: Iterable[BatchRange]) -> Iterator[Shipment]:
+        from kordon.spark_jobs.batch_reader import read_partition  # noqa: PLC0415
+
         with Cluster(self.bootstrap, self.security) as cluster:
-            for what, table in read_partition(cluster, part.place, part.start, part.end, one_in=self._one_in):
-                yield to_arrow(of_partition(what, table, *part.place, self._parts))
+            for place, start, end in ranges:
+                for what, table in read_partition(cluster, place, start, end, one_in=self._one_in):
+                    yield from of_partition(what, table, *place, self._parts)
 
 
 class BatchesStream(DataSourceStreamReader):
@@ -83,6 +96,7 @@ class BatchesStream(DataSourceStreamReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._reading = _Reading(options)
         self._topics = _names(options.get("topics", ""))
+        self._tasks = int(options.get("tasks", "1"))
         self._max_bytes = int(options.get("max_bytes", str(MAX_BYTES)))
         self._positions = _places(json.loads(options.get("positions", "{}")))
         self._pins: dict[PartitionKey, int] | None = {} if options.get("pinned", "") == "true" else None
@@ -105,16 +119,20 @@ class BatchesStream(DataSourceStreamReader):
         """Returns what is to be read between two offsets."""
         begins, ends = _places(start), _places(end)
         self._positions |= ends
-        return [
+        ranges = [
             BatchRange(place, begins.get(place), stop)
             for place, stop in sorted(ends.items())
             if begins.get(place, -1) < stop
         ]
+        return [BatchRanges(each) for each in bundled(ranges, _offsets_in, self._tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a part of it, in a worker."""
-        assert isinstance(partition, BatchRange)
-        return self._reading.read(partition)
+        assert isinstance(partition, BatchRanges)
+        from kordon.spark_jobs.judging.shipments import together  # noqa: PLC0415
+
+        yield from together(self._reading.read(partition.ranges))
+        forget_archives()
 
     def commit(self, end: Offsets) -> None:
         """Takes note that a micro-batch is complete."""
@@ -139,16 +157,22 @@ class BatchesStream(DataSourceStreamReader):
         """Returns about how many bytes an offset stands for, from where the next micro-batch begins."""
         if count < _FEW:
             return _FEW_BYTES if count > 0 else 0.0
+        from kordon.spark_jobs.batch_reader import columns  # noqa: PLC0415
+
         start = self._positions.get(place, 0)
         try:
             told = cluster.fetch(place, start, _SAMPLE_BYTES)
-            rows = columns(told, place, 0, 1 << 62)
+            rows = columns(told, place)
         except (BrokersUnavailable, WireError):
             return _FEW_BYTES
         if rows is None:
             return _FEW_BYTES
         table, behind = rows
         return float(table.get_column("bytes").sum()) / max(1, behind - start)
+
+
+def _offsets_in(part: BatchRange) -> int:
+    return part.end - (part.start or 0)
 
 
 def _names(listed: str) -> list[str]:

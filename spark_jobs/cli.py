@@ -118,7 +118,7 @@ def _options(command: _Command) -> _Command:
             click.option(
                 "--max-decisions",
                 type=click.IntRange(min=1),
-                default=500_000,
+                default=200_000,
                 show_default=True,
                 help="Decisions in a micro-batch.",
             ),
@@ -150,7 +150,7 @@ def _options(command: _Command) -> _Command:
             ),
             click.option(
                 "--driver-memory",
-                default="1g",
+                default="640m",
                 show_default=True,
                 help="Java's heap, where Spark runs on this machine.",
             ),

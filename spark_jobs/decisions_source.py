@@ -11,11 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from kordon.spark_jobs.brokers import Security
 from kordon.spark_jobs.judging.intake import of_decisions
-from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
+from kordon.spark_jobs.judging.shipments import together
 from kordon.spark_jobs.session import parts_of
+from kordon.spark_jobs.tasks import COLUMNS, forget_archives
 
 TOPIC: Final = "__kordon.decisions"
-MAX_DECISIONS: Final = 500_000
+MAX_DECISIONS: Final = 200_000
 """In a micro-batch."""
 
 
@@ -32,7 +33,7 @@ def from_topic(
         "failOnDataLoss": "false",
     }
     rows = spark.readStream.format("kafka").options(**options, **java_security(security)).load()
-    return rows.select("value", "partition", "offset").mapInArrow(_reader(parts_of(spark)), ROWS_DDL)
+    return rows.select("value", "partition", "offset").mapInArrow(_reader(parts_of(spark)), COLUMNS)
 
 
 def _reader(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -41,7 +42,8 @@ def _reader(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
             if table.num_rows:
                 values, partitions, offsets = (column.to_pylist() for column in table.columns)
                 place = {"name": str(partitions[0]), "first": offsets[0]}
-                yield to_arrow(of_decisions(values, partitions, offsets, **place, parts=parts))
+                yield from together(of_decisions(values, partitions, offsets, **place, parts=parts))
+        forget_archives()
 
     return read
 

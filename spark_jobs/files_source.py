@@ -4,7 +4,7 @@ Spark's own file source reads a file once, when it sees it first; a worker's new
 `{file name: bytes read}`, always behind the end of a line. A file that was removed before it was read is passed over:
 the gap in its worker's numbers tells.
 
-Options: `folder`; `max_bytes`, of a micro-batch; `parts`, `positions` and `pinned` as in `batches_source.py`.
+Options: `folder`; `max_bytes`, of a micro-batch; `parts`, `tasks`, `positions` and `pinned` as in `batches_source.py`.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kordon.spark_jobs.judging.intake import of_decisions
-from kordon.spark_jobs.judging.shipments import ROWS_DDL, to_arrow
+from kordon.spark_jobs.tasks import COLUMNS, bundled, forget_archives
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kordon.spark_jobs.judging.shipments import Shipment
 
 PATTERN: Final = "*.jsonl"
 MAX_BYTES: Final = 64 << 20
@@ -42,7 +45,7 @@ class _Unread(NamedTuple):
 
 @dataclass
 class Lines(InputPartition):
-    """Lines of a worker's files, one file after the other: (path, first byte, byte behind the last)."""
+    """Lines of some workers' files, one file after the other: (path, first byte, byte behind the last)."""
 
     parts: list[tuple[str, int, int]]
 
@@ -57,10 +60,11 @@ class DecisionFilesSource(DataSource):
 
     def schema(self) -> str:
         """Returns the columns."""
-        return ROWS_DDL
+        return COLUMNS
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Returns a reader of a stream."""
+        forget_archives()
         return LinesStream(self.options)
 
 
@@ -74,6 +78,7 @@ class LinesStream(DataSourceStreamReader):
         self._pins: Offsets | None = {} if options.get("pinned", "") == "true" else None
         self._is_pinned = False
         self._parts = int(options.get("parts", "1"))
+        self._tasks = int(options.get("tasks", "1"))
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         """Returns the offset before everything."""
@@ -111,20 +116,29 @@ class LinesStream(DataSourceStreamReader):
         return {name: end for name, end in ends.items() if end}
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        """Returns what is to be read between two offsets: one part for each worker."""
+        """Returns what is to be read between two offsets; a worker's files are one task's."""
         self._positions |= end
         by_worker: dict[str, list[tuple[str, int, int]]] = {}
         for name, stop in sorted(end.items()):
             if (begin := start.get(name, 0)) < stop:
                 by_worker.setdefault(_worker_of(name), []).append((str(self._folder / name), begin, stop))
-        return [Lines(parts) for parts in by_worker.values()]
+        bundles = bundled(by_worker.values(), _bytes_in, self._tasks)
+        return [Lines([part for parts in bundle for part in parts]) for bundle in bundles]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Reads a part of it, in a worker."""
         assert isinstance(partition, Lines)
-        for name, first, lines in lines_of(partition):
+        from kordon.spark_jobs.judging.shipments import together  # noqa: PLC0415
+
+        yield from together(self._shipments(partition))
+        forget_archives()
+
+    def _shipments(self, part: Lines) -> Iterator[Shipment]:
+        from kordon.spark_jobs.judging.intake import of_decisions  # noqa: PLC0415
+
+        for name, first, lines in lines_of(part):
             nowhere = [_NOWHERE] * len(lines), [None] * len(lines)
-            yield to_arrow(of_decisions(lines, *nowhere, name=name, first=first, parts=self._parts))
+            yield from of_decisions(lines, *nowhere, name=name, first=first, parts=self._parts)
 
     def commit(self, end: Offsets) -> None:
         """Takes note that a micro-batch is complete."""
@@ -152,6 +166,10 @@ def ends(folder: Path) -> Offsets:
         with suppress(FileNotFoundError):  # removed since
             found[path.name] = _line_end(path, 0, path.stat().st_size)
     return found
+
+
+def _bytes_in(parts: Iterable[tuple[str, int, int]]) -> int:
+    return sum(stop - begin for _, begin, stop in parts)
 
 
 def _worker_of(name: str) -> str:

@@ -5,13 +5,11 @@ The plan is the same for every micro-batch. Whatever differs travels as rows: so
 
 from __future__ import annotations
 
-import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
-from zipimport import zipimporter
 
 import polars as pl
 import pyarrow as pa
@@ -21,17 +19,17 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from kordon.spark_jobs.judging.judge import MANAGED, RULE_CHECKED, SETTINGS, TOTALS, Judge, merged_findings
 from kordon.spark_jobs.judging.schema import FINDINGS
 from kordon.spark_jobs.judging.shipments import (
-    MOST_BYTES,
     ROWS,
-    ROWS_DDL,
     Shipment,
     What,
     of_arrow,
     packed,
     redivided,
     to_arrow,
+    together,
     unpacked,
 )
+from kordon.spark_jobs.tasks import COLUMNS, forget_archives
 
 KEPT: Final = "kept"
 """A column of what is written: whether the next micro-batch alone asks for it."""
@@ -42,7 +40,7 @@ def judged(judge: Judge, parts: int, *shipments: DataFrame) -> DataFrame:
     whole = shipments[0]
     for each in shipments[1:]:
         whole = whole.unionByName(each)
-    told = whole.repartition(parts, "part").mapInArrow(_task(judge), ROWS_DDL)
+    told = whole.repartition(parts, "part").mapInArrow(_task(judge), COLUMNS)
     return told.withColumn(KEPT, F.col("what") == What.STATE.value)
 
 
@@ -50,7 +48,7 @@ def settings(spark: SparkSession, parts: int, *, late_ms: int, is_last: bool) ->
     """Returns how each part judges a micro-batch, as shipments."""
     table = packed(pl.DataFrame([(late_ms, is_last)], schema=SETTINGS, orient="row"))
     rows = [Shipment(part, What.SETTINGS, "", 0, table) for part in range(parts)]
-    return spark.createDataFrame(pa.Table.from_batches([to_arrow(rows)]), ROWS_DDL)
+    return spark.createDataFrame(pa.Table.from_batches([to_arrow(rows)]), COLUMNS)
 
 
 def state_of(rows: DataFrame, former_parts: int, parts: int) -> DataFrame:
@@ -58,50 +56,27 @@ def state_of(rows: DataFrame, former_parts: int, parts: int) -> DataFrame:
     kept = rows.where(F.col("what").isin(What.STATE.value, What.SUMMARY.value)).select(*ROWS.names)
     if former_parts == parts:
         return kept
-    return kept.repartition(1).mapInArrow(_redivider(parts), ROWS_DDL)
+    return kept.repartition(1).mapInArrow(_redivider(parts), COLUMNS)
 
 
 def _task(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        _forget_archives()
+        forget_archives()
         given = defaultdict[int, list[Shipment]](list)
         for table in tables:
             for each in of_arrow(table):
                 given[each.part].append(each)
         for part in sorted(given):
-            yield from _together(judge.judge(part, given.pop(part)))
+            yield from together(judge.judge(part, given.pop(part)))
 
     return run
-
-
-def _forget_archives() -> None:
-    """Spares the tasks to come a third of what they cost at least, now that all modules are imported.
-
-    Before each task Spark has Python forget what import paths hold. Python then reads the directory of pyspark's zip
-    file anew, once for each package that came from it.
-    """
-    archives = [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
-    for path in archives:
-        del sys.path_importer_cache[path]
 
 
 def _redivider(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from _together(redivided((each for table in tables for each in of_arrow(table)), parts))
+        yield from together(redivided((each for table in tables for each in of_arrow(table)), parts))
 
     return run
-
-
-def _together(shipments: Iterable[Shipment]) -> Iterator[pa.RecordBatch]:
-    """Yields a few shipments at once, as each table of Spark's costs something, and not all, as each takes memory."""
-    rows: list[Shipment] = []
-    for each in shipments:
-        rows.append(each)
-        if sum(len(row.table) for row in rows) >= MOST_BYTES:
-            yield to_arrow(rows)
-            rows = []
-    if rows:
-        yield to_arrow(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

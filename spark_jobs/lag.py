@@ -71,7 +71,7 @@ class Lag:
         """Returns the age of the record at an offset; 0.0 where the brokers do not tell."""
         assert self._cluster is not None
         try:
-            rows = columns(self._cluster.fetch(place, start, _SAMPLE_BYTES), place, 0, 1 << 62)
+            rows = columns(self._cluster.fetch(place, start, _SAMPLE_BYTES), place)
         except (BrokersUnavailable, WireError):
             return 0.0
         if rows is None or rows[0].is_empty():

@@ -50,7 +50,9 @@ _JAVA: Final = f"-Xss4m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _PARTS_PER_CORE: Final = 2
 """Parts are of different size, as topics are: a core that has done a small one takes another."""
-_LASTING: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseParallelGC"}
+_LASTING: Final = {
+    "spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
+}
 _BRIEF: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
 """Of a session that soon ends: to compile much to machine code takes longer than it saves then."""
 
@@ -61,7 +63,7 @@ class Setup:
 
     master: str | None = None
     """None: what `spark-submit` says, else as many threads as there are processors."""
-    driver_memory: str = "1g"
+    driver_memory: str = "640m"
     parts: int | None = None
     """Among how many parts topics are divided, each of which a task judges; None: what `spark-submit` says of
     `spark.sql.shuffle.partitions`, else one on this machine, elsewhere twice as many as Spark has cores."""
@@ -101,6 +103,9 @@ def open_session(setup: Setup) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # a part is one task's, and so one core's
     os.environ.setdefault(_THREADS, "1")
+    # memory that a micro-batch needed is given back when it is done
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    os.environ.setdefault("_RJEM_MALLOC_CONF", "dirty_decay_ms:0,muzzy_decay_ms:0")
     settings[f"spark.executorEnv.{_THREADS}"] = "1"
     builder = SparkSession.builder.appName(APP_NAME)
     builder = builder.master(master) if master else builder

@@ -132,4 +132,5 @@ def _source(begun: Sequence[str] | None, place: int) -> str:
 
 
 def _common(spark: SparkSession, reading: Reading) -> dict[str, str]:
-    return {"parts": str(parts_of(spark)), **({"pinned": "true"} if reading.is_pinned else {})}
+    divided = {"parts": str(parts_of(spark)), "tasks": str(spark.sparkContext.defaultParallelism)}
+    return {**divided, **({"pinned": "true"} if reading.is_pinned else {})}

@@ -28,7 +28,8 @@ from kordon.spark_jobs.brokers import PartitionKey
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.hadoop_files import HadoopFiles
 from kordon.spark_jobs.job import KEPT
-from kordon.spark_jobs.judging.shipments import ROWS_DDL, Shipment, of_arrow
+from kordon.spark_jobs.judging.shipments import Shipment, of_arrow
+from kordon.spark_jobs.tasks import COLUMNS
 
 NOT_BEGUN: Final = "-"
 """What Spark writes as the offsets of a source that had not begun."""
@@ -86,12 +87,12 @@ class Storage:
                 f"{path} is missing or was not written to its end, so the auditor does not know what it has judged: "
                 f"restore the folder from a copy, or begin again with another --out"
             )
-        return self._spark.read.schema(f"{ROWS_DDL}, {KEPT} boolean").parquet(path)
+        return self._spark.read.schema(f"{COLUMNS}, {KEPT} boolean").parquet(path)
 
     def told(self, batch_id: int) -> Iterator[Shipment]:
         """Returns what `write_state` wrote for the driver."""
         path = f"{self._path(_STATE, batch_id)}/{KEPT}=false"
-        yield from _shipments(self._spark.read.schema(ROWS_DDL).parquet(path))
+        yield from _shipments(self._spark.read.schema(COLUMNS).parquet(path))
 
     @staticmethod
     def told_of(rows: DataFrame) -> Iterator[Shipment]:

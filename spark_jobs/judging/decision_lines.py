@@ -6,7 +6,9 @@ it is not JSON, lacks what places it, or has a field of another type or out of i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import gc
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -58,7 +60,25 @@ def decisions_of(
     Returns:
         `DECISIONS`, and how many of the records are no decisions.
     """
-    lines = [None if value is None else _line(value) for value in values]
+    with _uncollected():
+        return _table([None if value is None else _line(value) for value in values], log_partitions, log_offsets)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Keeps Python from looking for circles in thousands of rows: it takes as long as to read them, for nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _table(
+    lines: Sequence[tuple[Any, ...] | None], log_partitions: Sequence[int], log_offsets: Sequence[int | None]
+) -> tuple[pl.DataFrame, int]:
     placed = zip(lines, log_partitions, log_offsets, strict=True)
     read = [(*line, partition, offset) for line, partition, offset in placed if line is not None]
     columns = (

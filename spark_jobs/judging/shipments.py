@@ -39,7 +39,6 @@ ROWS: Final = pa.schema(
 )
 """Shipments as Spark has them."""
 _PARTS: Final = {"topic": pl.String, "_part": pl.Int32}
-ROWS_DDL: Final = "part int, what string, name string, first bigint, table binary"
 
 
 class What(StrEnum):
@@ -146,6 +145,20 @@ def to_arrow(shipments: Iterable[Shipment]) -> pa.RecordBatch:
     columns: Sequence[Sequence[object]] = list(zip(*shipments, strict=True)) or [()] * len(ROWS)
     arrays = [pa.array(list(values), type=kind) for values, kind in zip(columns, ROWS.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
+
+
+def together(shipments: Iterable[Shipment]) -> Iterator[pa.RecordBatch]:
+    """Yields a few shipments at once, as each batch of rows costs something, and not all, as they take memory."""
+    rows: list[Shipment] = []
+    size = 0
+    for each in shipments:
+        rows.append(each)
+        size += len(each.table)
+        if size >= MOST_BYTES:
+            yield to_arrow(rows)
+            rows, size = [], 0
+    if rows:
+        yield to_arrow(rows)
 
 
 def of_arrow(rows: pa.RecordBatch) -> Iterator[Shipment]:

@@ -19,6 +19,7 @@ from kordon.spark_jobs.judging.rules.all_rules import ALL
 from kordon.spark_jobs.judging.schema import BATCHES, FINDINGS, READ_TO
 from kordon.spark_jobs.judging.shipments import (
     MOST_BYTES,
+    ROWS,
     Shipment,
     What,
     divided,
@@ -32,6 +33,7 @@ from kordon.spark_jobs.judging.shipments import (
 )
 from kordon.spark_jobs.judging.summaries import SUMMARIES
 from kordon.spark_jobs.judging.summaries.summary import merged
+from kordon.spark_jobs.tasks import COLUMNS
 from kordon.testing.judged import table
 from kordon.testing.rule_histories import History, lines_of
 from kordon.testing.rule_mishaps import Mishaps
@@ -146,3 +148,14 @@ def test_rows_without_a_topic_are_judged_by_the_first_part() -> None:
     assert [part for part, _ in divided(pl.DataFrame({"n": [1]}), 5)] == [0]
     nowhere = pl.DataFrame({"topic": [None]}, schema={"topic": pl.String})
     assert [part for part, _ in divided(nowhere, 5)] == [0]
+
+
+def test_spark_is_told_of_shipments_what_they_are() -> None:
+    """In its own words, which processes need that have nothing else to do with them."""
+    pytest.importorskip("pyspark")
+    from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
+    from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType  # noqa: PLC0415
+
+    kinds = {"int": IntegerType(), "string": StringType(), "bigint": LongType(), "binary": BinaryType()}
+    pairs = (each.split() for each in COLUMNS.split(", "))
+    assert to_arrow_schema(StructType([StructField(name, kinds[kind]) for name, kind in pairs])) == ROWS

@@ -34,7 +34,7 @@ def test_whole_lines_are_read_once_while_files_grow(tmp_path: Path) -> None:
     """A line that is being written waits; a worker's files are one part, in their order."""
     first, second = tmp_path / "decisions-a-000000.jsonl", tmp_path / "decisions-a-000001.jsonl"
     first.write_bytes(b"one\ntwo\nthr")
-    stream = LinesStream({"folder": str(tmp_path)})
+    stream = LinesStream({"folder": str(tmp_path), "tasks": "4"})
     at = stream.latestOffset()
     assert read(stream, stream.initialOffset(), at) == [[b"one", b"two"]]
     assert stream.latestOffset() == at
@@ -68,7 +68,7 @@ def test_workers_have_their_shares_of_a_micro_batch(tmp_path: Path) -> None:
     (tmp_path / "decisions-a-000001.jsonl").write_bytes(b"12345678\n" * 20)
     (tmp_path / "decisions-b-000000.jsonl").write_bytes(b"12345678\n" * 40)
     (tmp_path / "decisions-c-000000.jsonl").write_bytes(b"12345678\n")
-    stream = LinesStream({"folder": str(tmp_path), "max_bytes": "360"})
+    stream = LinesStream({"folder": str(tmp_path), "max_bytes": "360", "tasks": "4"})
     at, shares = dict[str, int](), list[list[int]]()
     while (following := stream.latestOffset()) != at:
         shares.append([len(lines) for lines in read(stream, at, following)])

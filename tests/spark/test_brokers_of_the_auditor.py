@@ -19,7 +19,7 @@ from confluent_kafka.admin import AclOperation, AdminClient, NewTopic
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import BATCH_HEADER, batches
 from kordon.spark_jobs.batch_reader import columns, read_partition
-from kordon.spark_jobs.batches_source import BatchesStream, BatchRange
+from kordon.spark_jobs.batches_source import BatchesStream
 from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, NotAllowed, PartitionKey, Security
 from kordon.spark_jobs.errors import cause_of
 from kordon.spark_jobs.judging.schema import BATCHES
@@ -130,7 +130,7 @@ def test_a_stream_is_cut_into_bounded_parts_and_goes_on_where_it_was(cluster: Re
     found: list[dict[str, Any]] = []
     while (following := reader.latestOffset()) != at:
         parts = reader.partitions(at, following)
-        tables = (table for part in parts if isinstance(part, BatchRange) for table in reader.read(part))
+        tables = (table for part in parts for table in reader.read(part))
         shipments = [each for table in tables for each in of_arrow(table) if each.what == What.BATCHES]
         found += unpacked(BATCHES, shipments).to_dicts()
         sizes.append(sum(row["bytes"] for row in found))
@@ -210,7 +210,7 @@ def test_columns_are_the_header_of_the_codecs() -> None:
         for producer_id, sequence in ((tagged, 10), (-1, -1), (9, 2**31 - 2))
     )
     told = Fetched(0, 9, 0, memoryview(raw))
-    found = columns(told, PartitionKey("t", 2), 0, 1 << 62)
+    found = columns(told, PartitionKey("t", 2))
     assert found is not None
     table = found[0]
     assert table.schema == BATCHES

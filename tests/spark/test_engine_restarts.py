@@ -27,10 +27,11 @@ from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.intake import of_decisions, of_partition
 from kordon.spark_jobs.judging.rule import FAIL, PASS, Rule, RuleOutcome, State
 from kordon.spark_jobs.judging.schema import BATCHES, READ_TO, columns
-from kordon.spark_jobs.judging.shipments import ROWS_DDL, What, to_arrow
+from kordon.spark_jobs.judging.shipments import What, to_arrow
 from kordon.spark_jobs.judging.summaries.summary import Summary
 from kordon.spark_jobs.judging.tables import checked, findings
 from kordon.spark_jobs.storage import Storage
+from kordon.spark_jobs.tasks import COLUMNS
 from kordon.testing.judged import table
 from kordon.testing.rule_plays import Row, decided
 
@@ -141,7 +142,7 @@ def news(spark: SparkSession, decisions: Sequence[Row], batches: Sequence[Row], 
         *of_partition(What.BATCHES, table(batches, BATCHES), "orders", 0, parts),
         *of_partition(What.READ_TO, table(read_to, READ_TO), "orders", 0, parts),
     ]
-    return spark.createDataFrame(pa.Table.from_batches([to_arrow(shipments)]), ROWS_DDL)
+    return spark.createDataFrame(pa.Table.from_batches([to_arrow(shipments)]), COLUMNS)
 
 
 def batch(base: int) -> dict[str, Any]:

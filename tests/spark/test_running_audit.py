@@ -16,6 +16,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -231,6 +232,10 @@ def executors_below(pid: int) -> list[psutil.Process]:
     return [each for each in below if "CoarseGrainedExecutorBackend" in " ".join(_words(each))]
 
 
+def _has_read(audit: Running, decisions: int) -> bool:
+    return audit.metric("kordon_audit_decisions_total") == decisions
+
+
 def _words(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
@@ -252,7 +257,7 @@ def test_an_executor_that_is_killed_costs_no_finding_and_doubles_none(tmp_path: 
             for each in executors_below(audit.process.pid)[:1]:
                 each.kill()
             append(files, "a", [4 + number * 2])  # each leaves a gap
-            audit.wait("the rest", lambda now=3 + number: audit.metric("kordon_audit_decisions_total") == now)
+            audit.wait("the rest", partial(_has_read, audit, 3 + number))
         assert audit.metric("kordon_audit_gaps_total") == 4
         assert audit.end(signal.SIGTERM).startswith("ended: 4 unknown of GAPS; 6 decisions")
     assert "begins again" not in (tmp_path / "log").read_text()

@@ -25,12 +25,12 @@ from kordon.spark_jobs.engine import Engine, EngineParts
 from kordon.spark_jobs.errors import CannotCheck, WithoutJavasStacks, cause_of, words_of
 from kordon.spark_jobs.findings import FindingsTopic, Sinks, Table
 from kordon.spark_jobs.judging.schema import FINDINGS
-from kordon.spark_jobs.judging.shipments import ROWS_DDL
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.lag import Lag
 from kordon.spark_jobs.metrics import AuditMetrics, Behind
 from kordon.spark_jobs.sources import Reading
 from kordon.spark_jobs.storage import Storage
+from kordon.spark_jobs.tasks import COLUMNS
 from kordon.testing.judged import table
 from kordon.testing.ports import free_ports
 
@@ -156,7 +156,7 @@ def test_what_cannot_be_gone_on_with_is_told(spark: SparkSession, tmp_path: Path
     (tmp_path / "checkpoint" / "offsets" / "7").write_text("v1\n")
     assert "checkpoint/offsets/7 is not what Spark wrote" in refused(Storage(spark, out).begun)
     engine = Engine(spark, Storage(spark, out), EngineParts(rules=(), summaries=()))
-    rows = spark.createDataFrame([], ROWS_DDL)
+    rows = spark.createDataFrame([], COLUMNS)
     assert "state/_known/7 is missing or damaged" in refused(lambda: engine.run(rows, 8))
     engine.run(rows, 0)
     (tmp_path / "state" / "0" / "_SUCCESS").unlink()
