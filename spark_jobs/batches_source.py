@@ -25,9 +25,7 @@ from kordon.spark_jobs.judging.intake import of_partition
 from kordon.spark_jobs.tasks import COLUMNS, bundled, forget_archives
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kordon.spark_jobs.judging.shipments import Shipment
+    from kordon.spark_jobs.judging.shipments import RecordBatch, Shipment
 
 MAX_BYTES: Final = 1024 << 20
 _SAMPLE_BYTES: Final = 64 << 10
@@ -126,7 +124,7 @@ class BatchesStream(DataSourceStreamReader):
         ]
         return [BatchRanges(each) for each in bundled(ranges, _offsets_in, self._tasks)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Reads a part of it, in a worker."""
         assert isinstance(partition, BatchRanges)
         from kordon.spark_jobs.judging.shipments import together  # noqa: PLC0415

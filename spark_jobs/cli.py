@@ -32,7 +32,7 @@ BROKEN: Final = 1
 NOT_CHECKED: Final = 2
 """Exit code: the audit could not be made."""
 NOT_ALL_JUDGED: Final = 3
-_NEEDED: Final = ("pyspark", "pyarrow", "polars", "msgspec", "numpy")
+_NEEDED: Final = ("pyspark", "pyarrow", "pandas", "polars", "msgspec", "numpy")
 _SECURITY: Final = (
     "security_protocol",
     "ssl_cafile",

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from kordon.spark_jobs.brokers import Security
 from kordon.spark_jobs.judging.intake import of_decisions
-from kordon.spark_jobs.judging.shipments import together
+from kordon.spark_jobs.judging.shipments import RecordBatch, together
 from kordon.spark_jobs.session import parts_of
 from kordon.spark_jobs.tasks import COLUMNS, forget_archives
 
@@ -36,13 +35,13 @@ def from_topic(
     return rows.select("value", "partition", "offset").mapInArrow(_reader(parts_of(spark)), COLUMNS)
 
 
-def _reader(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def read(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _reader(parts: int) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    def read(tables: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         for table in tables:
             if table.num_rows:
                 values, partitions, offsets = (column.to_pylist() for column in table.columns)
-                place = {"name": str(partitions[0]), "first": offsets[0]}
-                yield from together(of_decisions(values, partitions, offsets, **place, parts=parts))
+                name, first = str(partitions[0]), int(offsets[0])
+                yield from together(of_decisions(values, partitions, offsets, name=name, first=first, parts=parts))
         forget_archives()
 
     return read

@@ -22,9 +22,7 @@ from pyspark.sql.types import StructType
 from kordon.spark_jobs.tasks import COLUMNS, bundled, forget_archives
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from kordon.spark_jobs.judging.shipments import Shipment
+    from kordon.spark_jobs.judging.shipments import RecordBatch, Shipment
 
 PATTERN: Final = "*.jsonl"
 MAX_BYTES: Final = 64 << 20
@@ -125,7 +123,7 @@ class LinesStream(DataSourceStreamReader):
         bundles = bundled(by_worker.values(), _bytes_in, self._tasks)
         return [Lines([part for parts in bundle for part in parts]) for bundle in bundles]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """Reads a part of it, in a worker."""
         assert isinstance(partition, Lines)
         from kordon.spark_jobs.judging.shipments import together  # noqa: PLC0415

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.jars import TableFormat
-from kordon.spark_jobs.judging.schema import FINDINGS
+from kordon.spark_jobs.judging.schema import FINDINGS, Column
 from kordon.spark_jobs.storage import absolute
 
 TOPIC: Final = "__kordon.findings"
@@ -25,7 +25,12 @@ TOPIC_CONFIGS: Final = {"cleanup.policy": "compact"}
 """A finding that is written again takes the place of the one before."""
 BATCH: Final = "batch"
 """Column with the number of the micro-batch."""
-_SPARK_TYPES: Final = {pl.String: "string", pl.Int32: "int", pl.Int64: "bigint", pl.List(pl.String): "array<string>"}
+_SPARK_TYPES: Final[Mapping[Column, str]] = {
+    pl.String: "string",
+    pl.Int32: "int",
+    pl.Int64: "bigint",
+    pl.List(pl.String): "array<string>",
+}
 COLUMNS: Final = ", ".join(f"{name} {_SPARK_TYPES[kind]}" for name, kind in FINDINGS.items())
 """`FINDINGS` in Spark's words."""
 _PATIENCE: Final[Mapping[str, str]] = MappingProxyType(

@@ -20,6 +20,7 @@ from kordon.spark_jobs.judging.judge import MANAGED, RULE_CHECKED, SETTINGS, TOT
 from kordon.spark_jobs.judging.schema import FINDINGS
 from kordon.spark_jobs.judging.shipments import (
     ROWS,
+    RecordBatch,
     Shipment,
     What,
     of_arrow,
@@ -40,7 +41,7 @@ def judged(judge: Judge, parts: int, *shipments: DataFrame) -> DataFrame:
     whole = shipments[0]
     for each in shipments[1:]:
         whole = whole.unionByName(each)
-    told = whole.repartition(parts, "part").mapInArrow(_task(judge), COLUMNS)
+    told = whole.repartitionById(parts, "part").mapInArrow(_task(judge), COLUMNS)
     return told.withColumn(KEPT, F.col("what") == What.STATE.value)
 
 
@@ -59,8 +60,8 @@ def state_of(rows: DataFrame, former_parts: int, parts: int) -> DataFrame:
     return kept.repartition(1).mapInArrow(_redivider(parts), COLUMNS)
 
 
-def _task(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _task(judge: Judge) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    def run(tables: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         forget_archives()
         given = defaultdict[int, list[Shipment]](list)
         for table in tables:
@@ -72,8 +73,8 @@ def _task(judge: Judge) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.Reco
     return run
 
 
-def _redivider(parts: int) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(tables: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _redivider(parts: int) -> Callable[[Iterable[RecordBatch]], Iterator[RecordBatch]]:
+    def run(tables: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
         yield from together(redivided((each for table in tables for each in of_arrow(table)), parts))
 
     return run

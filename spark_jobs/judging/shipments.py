@@ -16,7 +16,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -39,6 +39,10 @@ ROWS: Final = pa.schema(
 )
 """Shipments as Spark has them."""
 _PARTS: Final = {"topic": pl.String, "_part": pl.Int32}
+
+
+RecordBatch: TypeAlias = Any
+"""`pyarrow.RecordBatch`; pyarrow has no types."""
 
 
 class What(StrEnum):
@@ -140,14 +144,14 @@ def redivided(shipments: Iterable[Shipment], parts: int) -> Iterator[Shipment]:
             yield from shipped(part, What(what), rows, name)
 
 
-def to_arrow(shipments: Iterable[Shipment]) -> pa.RecordBatch:
+def to_arrow(shipments: Iterable[Shipment]) -> RecordBatch:
     """Returns shipments as Spark takes them."""
     columns: Sequence[Sequence[object]] = list(zip(*shipments, strict=True)) or [()] * len(ROWS)
     arrays = [pa.array(list(values), type=kind) for values, kind in zip(columns, ROWS.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS)
 
 
-def together(shipments: Iterable[Shipment]) -> Iterator[pa.RecordBatch]:
+def together(shipments: Iterable[Shipment]) -> Iterator[RecordBatch]:
     """Yields a few shipments at once, as each batch of rows costs something, and not all, as they take memory."""
     rows: list[Shipment] = []
     size = 0
@@ -161,7 +165,7 @@ def together(shipments: Iterable[Shipment]) -> Iterator[pa.RecordBatch]:
         yield to_arrow(rows)
 
 
-def of_arrow(rows: pa.RecordBatch) -> Iterator[Shipment]:
+def of_arrow(rows: RecordBatch) -> Iterator[Shipment]:
     """Yields the shipments of some rows of Spark's."""
     columns: Mapping[str, list[object]] = rows.to_pydict()
     yield from map(Shipment._make, zip(*(columns[name] for name in ROWS.names), strict=True))

@@ -36,7 +36,7 @@ pytestmark = [
 
 KILLS: Final = 8
 STEPS_SECONDS: Final = 300.0
-_SMALL: Final = ("--trigger-seconds", "0", "--max-decisions", "150", "--max-mb", "1")
+_SMALL: Final = ("--trigger-seconds", "0", "--max-decisions", "6", "--max-mb", "1")
 """Many micro-batches of what there is."""
 
 
