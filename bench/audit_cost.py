@@ -178,18 +178,19 @@ def _state_bytes(out: Path, batch_id: int) -> int:
     return sum(path.stat().st_size for path in (out / "state" / str(batch_id)).rglob("kept=true/*.parquet"))
 
 
-def measure(day: Day, ends: Sequence[int], *, is_brief: bool, cores: int) -> dict[str, Any]:
+def measure(day: Day, ends: Sequence[int], *, is_brief: bool, master: str, parts: int | None = None) -> dict[str, Any]:
     """Audits a day.
 
     Args:
         ends: The round before which each micro-batch ends.
+        parts: Among how many parts topics are divided; None: as the auditor itself does.
 
     Returns:
         What was found, and what each micro-batch took.
     """
     with tempfile.TemporaryDirectory(prefix="kordon-bench-") as folder:
         out, schedule = Path(folder) / "audit", Schedule(day, ends, Path(folder))
-        spark = open_session(Setup(master=f"local[{cores}]", needs_kafka=False, is_brief=is_brief))
+        spark = open_session(Setup(master=master, parts=parts, needs_kafka=False, is_brief=is_brief))
         try:
             storage = Storage(spark, str(out))
             engine = Engine(spark, storage, EngineParts())
@@ -276,13 +277,14 @@ def _pss(batch: dict[str, float]) -> float:
 @click.option("--idle", default=0, show_default=True, help="Micro-batches behind them with next to nothing in them.")
 @click.option("--topics", default=3, show_default=True)
 @click.option("--virtual", default=96, show_default=True, help="Virtual partitions of each topic.")
-@click.option("--cores", default=1, show_default=True)
+@click.option("--master", default="local[1]", show_default=True, help="Of Spark; local-cluster[2,1,1024]: two workers.")
+@click.option("--parts", default=1, show_default=True, help="Among how many topics are divided.")
 @click.option("--brief", is_flag=True, help="As `kordon audit run --once`.")
-def main(*, rounds: int, micro_batches: int, idle: int, topics: int, virtual: int, cores: int, brief: bool) -> None:
+def main(*, rounds: int, micro_batches: int, idle: int, topics: int, virtual: int, brief: bool, **spark: Any) -> None:
     """Audits a day that was made up, and prints as JSON what it took; each micro-batch to standard error, too."""
     day = Day(rounds * micro_batches, topics=topics, virtual=virtual, quiet=idle)
     ends = [*range(rounds, day.rounds + 1, rounds), *range(day.rounds + 1, day.all_rounds + 1)]
-    told, of = measure(day, ends, is_brief=brief, cores=cores), kinds(day, ends)
+    told, of = measure(day, ends, is_brief=brief, **spark), kinds(day, ends)
     each = [{"kind": kind, "figures": its} for kind, its in zip(of, told["micro_batches"], strict=True)]
     click.echo(json.dumps({"figures": figures(told, of), "micro_batches": each}))
 

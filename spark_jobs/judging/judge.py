@@ -114,7 +114,8 @@ def _facts(given: _Given) -> tuple[Facts, State, Lives, RuleOutcome]:
     settings = given.tables(What.SETTINGS, SETTINGS).row(0, named=True)
     before, missing = given.state(_OWN, _OWN_STATE), given.state(gaps.RULE.name, gaps.RULE.state)
     seen = gaps.seen(missing)
-    decisions = _new(given.tables(What.DECISIONS, DECISIONS), seen)
+    decisions, unreadable = layouts.readable(_new(given.tables(What.DECISIONS, DECISIONS), seen))
+    given.unreadable += unreadable
     numbers = given.tables(What.NUMBERS, NUMBERS)
     told = layouts.newest(decisions, before["layouts"])
     lives = Lives.between(before["layouts"], told)

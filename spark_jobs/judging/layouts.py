@@ -28,6 +28,15 @@ TOLD: Final = columns(
 last, of the topics that had the name before; null: none was."""
 _TELLING: Final = (Kind.COMMIT.value, Kind.ADOPT.value, Kind.FORGET.value)
 _MOST_EXPANDED: Final = 1_000
+_MOST_V: Final = (1 << 15) - 3
+"""Virtual partitions that tags have room for."""
+_MOST_LIVED: Final = 1 << 23
+"""Virtual partitions times layout epochs: a layout is worked out within seconds."""
+_WRONG: Final = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
+    pl.exceptions.PolarsError,
+)
+"""What comes of a layout that is none."""
 _LINEAR: Final = "linear"
 _OWN: Final = "own"
 _SHARED: Final = "shared"
@@ -94,6 +103,30 @@ def expanded(told: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     return pl.concat([SEGMENTS.to_frame(), *segments]), pl.concat([STAYS.to_frame(), *stays])
 
 
+def readable(decisions: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Leaves out decisions whose layout is none that a Kordon writes.
+
+    Returns:
+        The others, and how many were left out.
+    """
+    if not decisions.get_column("kind").is_in(_TELLING).any():
+        return decisions, 0
+    told = pl.when(pl.col("kind").is_in(_TELLING)).then(evidence("$.layout"))
+    layouts = decisions.select(told.alias("layout")).get_column("layout")
+    unreadable = [each for each in layouts.unique().drop_nulls().to_list() if not _is_readable(each)]
+    kept = decisions.filter(~layouts.is_in(unreadable).fill_null(value=False)) if unreadable else decisions
+    return kept, decisions.height - kept.height
+
+
+@lru_cache(_MOST_EXPANDED)
+def _is_readable(layout: str) -> bool:
+    try:
+        _frames(layout)
+    except _WRONG:
+        return False
+    return True
+
+
 @lru_cache(_MOST_EXPANDED)
 def _frames(layout: str) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Layouts change seldom, and are looked at in each micro-batch."""
@@ -118,8 +151,13 @@ def expand(layout: str) -> tuple[list[SegmentRow], list[StayRow]]:
 
     Returns:
         Segments by layout epoch and partition, and the stays of all streams in the order of their chains.
+
+    Raises:
+        ValueError: Its numbers are none that a layout can have. What else is wrong raises what comes of it.
     """
     told: dict[str, Any] = json.loads(layout)
+    if not 1 <= told["n"] <= told["v_count"] <= _MOST_V or told["v_count"] * len(told["epochs"]) > _MOST_LIVED:
+        raise ValueError("a layout cannot have so many partitions")
     epochs = {epoch["number"]: epoch for epoch in told["epochs"]}
     compacted = bool(told.get("janitor"))
     segments = sorted((_segment(told["topic"], each, epochs, compacted) for each in told["segments"]), key=_by_epoch)

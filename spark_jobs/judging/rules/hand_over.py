@@ -52,8 +52,9 @@ log ends (`--once`), what was told in its last two minutes is not held against c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
+import msgspec
 import polars as pl
 
 from kordon.codecs import apis
@@ -70,6 +71,8 @@ MOST_COMMITS: Final = 1_000_000
 _OPEN_MS: Final = 120_000
 """How long commits may be on their way to the log, and a little."""
 _OF: Final = ("topic", "group_id", "stream")
+_NUMBER: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_LISTS: Final = msgspec.json.Decoder(list[list[_NUMBER]])
 _OF_GROUP: Final = columns(topic=pl.String, group_id=pl.String, stream=pl.Int32, worker=pl.String, number=pl.Int64)
 _COMMITS: Final = columns(_OF_GROUP, committed=pl.Int64, high=pl.Int64, at_ms=pl.Int64)
 """What a worker has seen: `committed` is the newest offset that was accepted, in the decision `number`; `high` the
@@ -116,11 +119,21 @@ def _rows(facts: Facts, kind: Kind, path: str, names: Sequence[str], schema: pl.
     of_kind = facts.decisions.filter(pl.col("kind") == kind.value, pl.col("topic", "group_id").is_not_null())
     if of_kind.is_empty():
         return schema.to_frame()
-    lists = evidence(f"$.{path}").str.json_decode(pl.List(pl.List(pl.Int64))).alias("row")
-    asked_after = evidence("$.asked_after").cast(pl.Int64).alias("asked_after")
+    texts = of_kind.select(evidence(f"$.{path}")).to_series()
+    lists = pl.Series("row", [_lists(text, len(names)) for text in texts], dtype=pl.List(pl.List(pl.Int64)))
+    asked_after = evidence("$.asked_after").cast(pl.Int64, strict=False).alias("asked_after")
     told = of_kind.select(pl.exclude("evidence"), lists, asked_after).explode("row").filter(pl.col("row").is_not_null())
     numbers = (pl.col("row").list.get(place).alias(name) for place, name in enumerate(names))
     return shaped(told.with_columns(*numbers, pl.lit(facts.newest_ms).alias("seen_ms")), schema)
+
+
+def _lists(text: str | None, count: int) -> list[list[int]]:
+    """Returns lists of so many numbers; none, if the text has anything else."""
+    try:
+        lists = _LISTS.decode(text or "[]")
+    except (msgspec.MsgspecError, ValueError):
+        return []
+    return lists if all(len(each) == count for each in lists) else []
 
 
 def _accepted(facts: Facts) -> pl.DataFrame:
