@@ -55,6 +55,8 @@ class Forks:
         """
         if session.testsfailed or session.config.option.collectonly or not session.items:
             return None
+        if _has_threads_of_polars():
+            raise pytest.UsageError("a module uses Polars while it is imported, whose threads no fork has: it would hang")
         manager = session.config.pluginmanager
         capture: Any = manager.getplugin("capturemanager")
         capture.stop_global_capturing()  # each process needs files of its own
@@ -107,6 +109,12 @@ class Forks:
     def _words(self, name: str) -> Path:
         """What a process writes that is not the first."""
         return self._between / f"{name}.words"
+
+
+def _has_threads_of_polars() -> bool:
+    """Returns whether Polars has started its threads: a fork of this process would wait for them for ever."""
+    names = (each.read_text() for each in Path("/proc/self/task").glob("*/comm"))
+    return any(name.startswith("polars-0") for name in names)
 
 
 def _exit_code(process: int) -> int:
