@@ -56,7 +56,7 @@ class Forks:
         if session.testsfailed or session.config.option.collectonly or not session.items:
             return None
         if _has_threads_of_polars():
-            raise pytest.UsageError("a module uses Polars while it is imported: forks would wait for its threads for ever")
+            raise pytest.UsageError("a module uses Polars while it is imported: forks would wait for its threads")
         manager = session.config.pluginmanager
         capture: Any = manager.getplugin("capturemanager")
         capture.stop_global_capturing()  # each process needs files of its own
