@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from kordon.codecs.decision import Entry, Kind
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.fault_plays import BYPASS, PARTITIONS, PLAYS, Stage
+from kordon.testing.fault_plays import BYPASS, PARTITIONS, PLAYS, Stage, keys_by_home
 from kordon.testing.faults import Fault
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -123,12 +123,27 @@ def is_missing_one(entries: list[Entry]) -> bool:
     return bool(missing) and missing == told
 
 
+def admitted_elsewhere(entries: list[Entry]) -> bool:
+    """Whether streams have other numbers of records than their clients have keys for them."""
+    admitted = Counter[int | None]()
+    for each in (entry.decision for entry in of_kind(entries, Kind.ADMIT)):
+        admitted[each.stream] += each.records or 0
+    return admitted != {v: len(keys) for v, keys in keys_by_home().items()}
+
+
+def told_what_nobody_committed(entries: list[Entry]) -> bool:
+    """Whether a client was told another offset than the coordinator has."""
+    return any(entry.decision.evidence.get("told") for entry in of_kind(entries, Kind.OFFSET_FETCH))
+
+
 SHOWN: Final[dict[Fault, Callable[[list[Entry]], bool]]] = {
     Fault.STALE_COUNT: admitted_by_an_old_count,
     Fault.EARLY_CHILD: delivered_while_held,
     Fault.WRITE_AFTER_FENCE: admitted_behind_an_acknowledgement,
     Fault.DOUBLED_SEQUENCE: admitted_twice,
     Fault.SKIPPED_RANGE: delivered_less,
+    Fault.MISPLACED_KEY: admitted_elsewhere,
+    Fault.TOLD_AHEAD: told_what_nobody_committed,
     Fault.DROPPED_DECISION: is_missing_one,
 }
 
