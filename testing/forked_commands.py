@@ -28,7 +28,7 @@ import kordon.proxy.commands.topics_before
 import kordon.proxy.commands.topics_progress
 import kordon.proxy.commands.topics_tables
 import kordon.proxy.process.service  # noqa: F401 - so that whoever is forked has them
-from kordon.proxy.commands.cli import main as kordon_command
+from kordon.commands import main as kordon_command
 from kordon.testing.java_process import die_with_parent
 from kordon.testing.short_leases import shorten
 
