@@ -52,8 +52,8 @@ CONNECTOR: Final = JarSet(
     name="Spark's Kafka connector",
     jar="spark-sql-kafka-0-10_*.jar",
     proof="org.apache.spark.sql.kafka010.KafkaSourceProvider",
-    packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.1",
-    folder="spark-connector-4.1.1",
+    packages="org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+    folder="spark-connector-4.1.3",
 )
 TABLES: Final[Mapping[TableFormat, JarSet]] = MappingProxyType(
     {

@@ -124,7 +124,7 @@ def test_jars_are_found_where_the_user_says_or_spark_has_them(tmp_path: Path) ->
     (tmp_path / "jars").mkdir()
     with pytest.raises(CannotCheck, match="spark-sql-kafka"):
         jars_of([CONNECTOR], tmp_path / "jars", tmp_path, {})
-    jar = tmp_path / "jars" / "spark-sql-kafka-0-10_2.13-4.1.1.jar"
+    jar = tmp_path / "jars" / "spark-sql-kafka-0-10_2.13-4.1.3.jar"
     jar.touch()
     assert jars_of([CONNECTOR], tmp_path / "jars", Path("/nowhere"), {}) == [jar]
     assert jars_of([CONNECTOR], None, Path("/nowhere"), {"KORDON_SPARK_JARS": str(tmp_path / "jars")}) == [jar]
