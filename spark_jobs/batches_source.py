@@ -96,7 +96,7 @@ class BatchesStream(DataSourceStreamReader):
         self._topics = _names(options.get("topics", ""))
         self._tasks = int(options.get("tasks", "1"))
         self._max_bytes = int(options.get("max_bytes", str(MAX_BYTES)))
-        self._positions = _places(json.loads(options.get("positions", "{}")))
+        self._positions = places_of(json.loads(options.get("positions", "{}")))
         self._pins: dict[PartitionKey, int] | None = {} if options.get("pinned", "") == "true" else None
 
     def initialOffset(self) -> Offsets:  # noqa: N802 - Spark's name
@@ -115,7 +115,7 @@ class BatchesStream(DataSourceStreamReader):
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Returns what is to be read between two offsets."""
-        begins, ends = _places(start), _places(end)
+        begins, ends = places_of(start), places_of(end)
         self._positions |= ends
         ranges = [
             BatchRange(place, begins.get(place), stop)
@@ -134,7 +134,7 @@ class BatchesStream(DataSourceStreamReader):
 
     def commit(self, end: Offsets) -> None:
         """Takes note that a micro-batch is complete."""
-        self._positions |= _places(end)
+        self._positions |= places_of(end)
 
     def _pinned(self, ends: dict[PartitionKey, int]) -> dict[PartitionKey, int]:
         if self._pins is None:
@@ -177,7 +177,8 @@ def _names(listed: str) -> list[str]:
     return [name for name in (each.strip() for each in listed.split(",")) if name]
 
 
-def _places(offsets: Offsets) -> dict[PartitionKey, int]:
+def places_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[PartitionKey, int]:
+    """Returns offsets, as Spark writes them down for topics, by partition."""
     return {
         PartitionKey(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()
     }

@@ -10,15 +10,15 @@ from typing import Final
 
 from kordon.codecs.errors import WireError
 from kordon.spark_jobs.batch_reader import columns
+from kordon.spark_jobs.batches_source import places_of
 from kordon.spark_jobs.brokers import EARLIEST, LATEST, BrokersUnavailable, Cluster, PartitionKey
 from kordon.spark_jobs.files_source import PATTERN
 from kordon.spark_jobs.known import Totals
 from kordon.spark_jobs.metrics import Behind
 from kordon.spark_jobs.sources import Reading
+from kordon.spark_jobs.storage import NOT_BEGUN
 
 _SAMPLE_BYTES: Final = 64 << 10
-_NO_OFFSETS: Final = "-"
-"""What Spark writes for a source that had not begun."""
 _BYTES_OF_A_DECISION: Final = 400
 """Before any was read."""
 
@@ -45,13 +45,13 @@ class Lag:
         Raises:
             BrokersUnavailable: They cannot be asked.
         """
-        told = [{} if each == _NO_OFFSETS else json.loads(each) for each in judged or ()]
+        told = [{} if each == NOT_BEGUN else json.loads(each) for each in judged or ()]
         decisions, batches = (*told, {}, {})[:2]
         if self._reading.folder is not None:
             count, age = self._of_files(self._reading.folder, decisions, totals)
         else:
-            count, age = self._of_topic(_places(decisions))
-        return Behind(count, age, self._of_data(_places(batches), topics, totals))
+            count, age = self._of_topic(places_of(decisions))
+        return Behind(count, age, self._of_data(places_of(batches), topics, totals))
 
     def _of_topic(self, judged: Mapping[PartitionKey, int]) -> tuple[int, float]:
         behind = self._behind(judged, [self._reading.decisions_topic])
@@ -111,9 +111,3 @@ class Lag:
 
     def _since(self, at_ms: int) -> float:
         return max(0.0, self._now() - at_ms / 1000)
-
-
-def _places(offsets: Mapping[str, Mapping[str, int]]) -> dict[PartitionKey, int]:
-    return {
-        PartitionKey(topic, int(q)): next_offset for topic, its in offsets.items() for q, next_offset in its.items()
-    }

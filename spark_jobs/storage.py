@@ -24,6 +24,7 @@ import polars as pl
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls it so
 
+from kordon.spark_jobs.batches_source import places_of
 from kordon.spark_jobs.brokers import PartitionKey
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.hadoop_files import HadoopFiles
@@ -174,7 +175,7 @@ class Storage:
             )
         return lines[2:]
 
-    def reached(self, batch_id: int) -> list[dict[PartitionKey | str, int]]:
+    def reached(self, batch_id: int) -> list[Mapping[Any, int]]:
         """Returns how far each source is read behind a micro-batch: by partition, or by file."""
         told = self.offsets(batch_id) or []
         return [_places({} if each == NOT_BEGUN else json.loads(each)) for each in told]
@@ -202,12 +203,6 @@ def _shipments(rows: DataFrame) -> Iterator[Shipment]:
         yield from of_arrow(table)
 
 
-def _places(offsets: Mapping[str, Any]) -> dict[PartitionKey | str, int]:
+def _places(offsets: Mapping[str, Any]) -> Mapping[PartitionKey, int] | Mapping[str, int]:
     """Returns offsets of a source by partition, or by file."""
-    places: dict[PartitionKey | str, int] = {}
-    for name, told in offsets.items():
-        if isinstance(told, dict):
-            places |= {PartitionKey(name, int(q)): offset for q, offset in told.items()}
-        else:
-            places[name] = told
-    return places
+    return places_of(offsets) if any(isinstance(told, dict) for told in offsets.values()) else offsets
