@@ -1,8 +1,9 @@
 """What all tests share: one cluster and one proxy, started when first asked for, and gone at the end."""
 
+import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -21,6 +22,7 @@ from kordon.testing.leading import led, without_authorizer
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Secured
 from kordon.testing.same_draws import leave_out_constants_of_the_project
+from kordon.testing.stalls import StallLoop
 
 settings.register_profile("quick", derandomize=True, max_examples=60, deadline=None)
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -31,6 +33,11 @@ ProxyProcess.is_forked = True
 
 collect_ignore_glob = ["clients/script_*.py", "clients/spark/*.py"]
 """Programs that the equivalence test runs; importing them here would judge the warnings of the clients."""
+
+
+def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Runs all coroutines on a loop for which a machine that stalls is no late answer."""
+    return {"stalls": StallLoop}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
