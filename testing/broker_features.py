@@ -19,8 +19,12 @@ class Feature:
     @property
     def is_missing(self) -> bool:
         """Whether the Kafka under test is older."""
-        major, minor = kafka_version().split(".")[:2]
-        return (int(major), int(minor)) < (self.major, self.minor)
+        return not self.is_in(kafka_version())
+
+    def is_in(self, version: str) -> bool:
+        """Says whether a version of Kafka, such as 4.3 or 4.3.0, is as new."""
+        major, minor = version.split(".")[:2]
+        return (int(major), int(minor)) >= (self.major, self.minor)
 
     @property
     def reason(self) -> str:
@@ -29,7 +33,9 @@ class Feature:
 
 
 DESCRIBED_PRODUCERS: Final = Feature("answers to DescribeProducers (KIP-664), which managed topics need,", 2, 8)
+BUMPED_EPOCHS: Final = Feature("InitProducerId with the id and epoch of the producer (KIP-360)", 2, 5)
 PEM_FILES: Final = Feature("certificates in PEM files (KIP-651)", 2, 7)
+FORGOTTEN_PRODUCERS: Final = Feature("a time of its own after which producers are forgotten (KIP-854)", 3, 5)
 PRODUCE_BY_ID: Final = Feature("writes to topics by id (KIP-516)", 4, 1)
 NEW_GROUPS: Final = Feature("KIP-848 groups", 4, 0)
 LISTED_CONFIGS: Final = Feature("lists of what has configurations of its own (KIP-1142)", 4, 1)

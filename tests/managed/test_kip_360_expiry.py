@@ -1,0 +1,109 @@
+"""KIP-360's cases on brokers that forget soon: producers, transactional ids, and ids whose epochs are used up."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
+
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS, FORGOTTEN_PRODUCERS
+from kordon.testing.cluster import Cluster
+from kordon.testing.emptied import emptied
+from kordon.testing.jars import kafka_version
+from kordon.testing.kip_360.client import Client, Stage
+from kordon.testing.kip_360.coordinator_plays import OVERFLOWS as OVERFLOW_PLAYS
+from kordon.testing.kip_360.expiry_plays import FORGETFUL, OF_IDS, OF_PRODUCERS, forget_producers
+from kordon.testing.kip_360.last_epochs import write_last_epochs
+from kordon.testing.kip_360.runs import Run, answers
+from kordon.testing.kip_360.table import EXPIRED_IDS, EXPIRED_PRODUCERS, OVERFLOWS, Where, told
+from kordon.testing.managed_clients import create_managed, create_ordinary, resize
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = pytest.mark.broker
+OF_COORDINATORS = {Where.DIRECT: "direct", Where.UNTOUCHED: "ordinary"} | (
+    {} if DESCRIBED_PRODUCERS.is_missing else {Where.MANAGED: "managed"}
+)
+"""Prefixes of transactional ids, and topics."""
+MANAGED = ("managed", "other", "grown", "shrunk", "grown-before")
+PARTITION = 2
+"""A virtual partition that moves with each change between 3 and 6 partitions."""
+
+
+@pytest.fixture(scope="module")
+def brokers() -> Iterator[Cluster]:
+    """One broker that forgets soon; some transactional ids have no more epochs when it is first asked for them."""
+    with Cluster.start(config={"authorizer.class.name": "", **FORGETFUL}) as cluster:
+        stage = Stage(cluster.bootstrap(), "direct", "direct")
+        with Client(stage, "first") as client:
+            client.wait_for_coordinator()
+        names = [f"{topic}-{play.__name__}" for topic in OF_COORDINATORS.values() for play in OVERFLOW_PLAYS]
+        write_last_epochs(cluster.bootstrap(), names)
+        (broker,) = cluster.brokers
+        broker.stop()
+        broker.start()
+        yield cluster if DESCRIBED_PRODUCERS.is_missing else emptied(cluster)
+
+
+@pytest.fixture(scope="module")
+def two(brokers: Cluster) -> Iterator[list[ProxyProcess]]:
+    """Two proxies in front of it."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(ProxyProcess.start(brokers.bootstrap())) for _ in range(2)]
+
+
+@pytest.fixture(scope="module")
+def stages(brokers: Cluster, two: list[ProxyProcess]) -> dict[str, Stage]:
+    """By name, topics: one behind the broker alone, one ordinary, and managed ones."""
+    bootstrap = two[0].bootstrap
+    for name in ("direct", "ordinary"):
+        create_ordinary(brokers.bootstrap(), name, 2)
+    found = {
+        "direct": Stage(brokers.bootstrap(), "direct", "direct"),
+        "ordinary": Stage(bootstrap, "ordinary", "ordinary"),
+    }
+    for name in () if DESCRIBED_PRODUCERS.is_missing else MANAGED:
+        create_managed(bootstrap, name)
+        found[name] = Stage(bootstrap, name, "ordinary", PARTITION)
+    return found
+
+
+def test_epochs_run_out(stages: dict[str, Stage]) -> None:
+    """The transactional id gets another producer id, wherever it is asked for."""
+    found = {where: answers(stages[name], OVERFLOW_PLAYS) for where, name in OF_COORDINATORS.items()}
+    assert found == {where: told(OVERFLOWS, where, kafka_version()) for where in OF_COORDINATORS}
+
+
+def test_transactional_ids_are_forgotten(stages: dict[str, Stage]) -> None:
+    """Their producers go on under another id, unless another instance has come."""
+    runs = {where: Run(stages[name], OF_IDS) for where, name in OF_COORDINATORS.items()}
+    for run in runs.values():
+        run.begin()
+    found = {where: run.end() for where, run in runs.items()}
+    assert found == {where: told(EXPIRED_IDS, where, kafka_version()) for where in OF_COORDINATORS}
+
+
+@pytest.mark.skipif(FORGOTTEN_PRODUCERS.is_missing, reason=FORGOTTEN_PRODUCERS.reason)
+def test_producers_are_forgotten(brokers: Cluster, two: list[ProxyProcess], stages: dict[str, Stage]) -> None:
+    """Kordon tells clients so where it does not know the producer either."""
+    admin = AdminClient({"bootstrap.servers": two[0].bootstrap})
+    resize(admin, "shrunk", 6).result(60)
+    runs = {name: Run(stage, OF_PRODUCERS) for name, stage in stages.items()}
+    for run in runs.values():
+        run.begin()
+    resize(admin, "grown-before", 6).result(60)
+    forget_producers(brokers.bootstrap(), stages.values())
+    resize(admin, "grown", 6).result(60)
+    resize(admin, "shrunk", 3).result(60)
+
+    found = {name: run.end(two[1].bootstrap if name == "other" else None) for name, run in runs.items()}
+
+    places = {
+        "direct": Where.DIRECT,
+        "ordinary": Where.UNTOUCHED,
+        "managed": Where.MANAGED,
+        "other": Where.OTHER_PROXY,
+        "grown": Where.MOVED,
+        "shrunk": Where.MOVED,
+        "grown-before": Where.FORGOTTEN_LATER,
+    }
+    assert found == {name: told(EXPIRED_PRODUCERS, where, kafka_version()) for name, where in places.items()}
