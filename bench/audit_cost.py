@@ -17,7 +17,7 @@ import json
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import mean
@@ -26,70 +26,22 @@ from typing import Any, Final
 import click
 import polars as pl
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.types import StructType
 
 from kordon.bench import results
 from kordon.bench.audit_day import Day
 from kordon.bench.audit_decisions import write_decisions
-from kordon.bench.audit_log import Recorded, ends_of
+from kordon.bench.audit_source import RecordedSource
 from kordon.bench.audit_usage import Memory, cpu_seconds, jvm_pid, watched_memory
 from kordon.spark_jobs import decisions_source
-from kordon.spark_jobs.batches_source import BatchesStream, BatchRanges, Offsets
 from kordon.spark_jobs.engine import Engine, EngineParts
-from kordon.spark_jobs.judging.intake import of_partition
 from kordon.spark_jobs.judging.rule import UNKNOWN
 from kordon.spark_jobs.judging.schema import FINDINGS
-from kordon.spark_jobs.judging.shipments import Shipment, together
 from kordon.spark_jobs.session import Setup, close_session, open_session, parts_of
 from kordon.spark_jobs.storage import Storage
-from kordon.spark_jobs.tasks import COLUMNS, forget_archives
 
-_SOURCE: Final = "kordon.bench.recorded"
 _NO_LIMIT: Final = str(1 << 40)
 IDLE_FROM: Final = 10
 """Micro-batches before that are not counted as idle: Java still compiles."""
-
-
-class RecordedSource(DataSource):
-    """A day's batches as a stream. Options: `day`, JSON; `round`, a file with the round that it is; `parts`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return _SOURCE
-
-    def schema(self) -> str:
-        return COLUMNS
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        return RecordedStream(self.options)
-
-
-class RecordedStream(BatchesStream):
-    """The auditor's own stream, but for brokers: all logs end where a round begins."""
-
-    def __init__(self, options: dict[str, str]) -> None:
-        super().__init__({"bootstrap": "nowhere:0", **options})
-        self._day = Day(**json.loads(options["day"]))
-        self._round = Path(options["round"])
-        self._parts = int(options["parts"])
-
-    def latestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
-        found: Offsets = {}
-        for place, end in sorted(ends_of(self._day, int(self._round.read_text())).items()):
-            found.setdefault(place.topic, {})[str(place.partition)] = end
-        return found
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, BatchRanges)
-        yield from together(self._shipments(partition))
-        forget_archives()
-
-    def _shipments(self, part: BatchRanges) -> Iterator[Shipment]:
-        recorded = Recorded(self._day, int(self._round.read_text()))
-        for place, start, end in part.ranges:
-            for what, table in recorded.read(place, start, end):
-                yield from of_partition(what, table, *place, self._parts)
 
 
 class Schedule:
@@ -178,7 +130,7 @@ def _state_bytes(out: Path, batch_id: int) -> int:
     return sum(path.stat().st_size for path in (out / "state" / str(batch_id)).rglob("kept=true/*.parquet"))
 
 
-def measure(day: Day, ends: Sequence[int], *, is_brief: bool, master: str, parts: int | None = None) -> dict[str, Any]:
+def measure(day: Day, ends: Sequence[int], *, master: str, parts: int | None = None) -> dict[str, Any]:
     """Audits a day.
 
     Args:
@@ -190,7 +142,7 @@ def measure(day: Day, ends: Sequence[int], *, is_brief: bool, master: str, parts
     """
     with tempfile.TemporaryDirectory(prefix="kordon-bench-") as folder:
         out, schedule = Path(folder) / "audit", Schedule(day, ends, Path(folder))
-        spark = open_session(Setup(master=master, parts=parts, needs_kafka=False, is_brief=is_brief))
+        spark = open_session(Setup(master=master, parts=parts, needs_kafka=False))
         try:
             storage = Storage(spark, str(out))
             engine = Engine(spark, storage, EngineParts())
@@ -210,7 +162,7 @@ def _rows(spark: SparkSession, day: Day, schedule: Schedule) -> DataFrame:
     parts = {"parts": str(parts_of(spark)), "tasks": str(spark.sparkContext.defaultParallelism)}
     told = decisions_source.from_files(spark, schedule.decisions, {"max_bytes": _NO_LIMIT, **parts})
     options = {"day": json.dumps(asdict(day)), "round": str(schedule.round), **parts}
-    return told.unionByName(spark.readStream.format(_SOURCE).options(**options).load())
+    return told.unionByName(spark.readStream.format(RecordedSource.name()).options(**options).load())
 
 
 def _run(rows: DataFrame, out: Path, watched: Watched, schedule: Schedule) -> None:
@@ -279,12 +231,11 @@ def _pss(batch: dict[str, float]) -> float:
 @click.option("--virtual", default=96, show_default=True, help="Virtual partitions of each topic.")
 @click.option("--master", default="local[1]", show_default=True, help="Of Spark; local-cluster[2,1,1024]: two workers.")
 @click.option("--parts", default=1, show_default=True, help="Among how many topics are divided.")
-@click.option("--brief", is_flag=True, help="As `kordon audit run --once`.")
-def main(*, rounds: int, micro_batches: int, idle: int, topics: int, virtual: int, brief: bool, **spark: Any) -> None:
+def main(*, rounds: int, micro_batches: int, idle: int, topics: int, virtual: int, **spark: Any) -> None:
     """Audits a day that was made up, and prints as JSON what it took; each micro-batch to standard error, too."""
     day = Day(rounds * micro_batches, topics=topics, virtual=virtual, quiet=idle)
     ends = [*range(rounds, day.rounds + 1, rounds), *range(day.rounds + 1, day.all_rounds + 1)]
-    told, of = measure(day, ends, is_brief=brief, **spark), kinds(day, ends)
+    told, of = measure(day, ends, **spark), kinds(day, ends)
     each = [{"kind": kind, "figures": its} for kind, its in zip(of, told["micro_batches"], strict=True)]
     click.echo(json.dumps({"figures": figures(told, of), "micro_batches": each}))
 

@@ -21,7 +21,6 @@ from pyspark.sql.types import StructType
 
 from kordon.codecs.errors import WireError
 from kordon.spark_jobs.brokers import LATEST, BrokersUnavailable, Cluster, PartitionKey, Security
-from kordon.spark_jobs.judging.intake import of_partition
 from kordon.spark_jobs.tasks import COLUMNS, bundled, forget_archives
 
 if TYPE_CHECKING:
@@ -81,6 +80,7 @@ class _Reading:
 
     def read(self, ranges: Iterable[BatchRange]) -> Iterator[Shipment]:
         from kordon.spark_jobs.batch_reader import read_partition  # noqa: PLC0415
+        from kordon.spark_jobs.judging.intake import of_partition  # noqa: PLC0415
 
         with Cluster(self.bootstrap, self.security) as cluster:
             for place, start, end in ranges:

@@ -341,7 +341,6 @@ def _setup(given: Mapping[str, Any]) -> Setup:
         packages=given["packages"],
         needs_kafka=bool(given["bootstrap"]) and bool(not given["folder"] or given["findings_topic"]),
         table=given["table_format"] if given["table"] else None,
-        is_brief=given["once"],
         settings={name: value for name, _, value in pairs},
     )
 

@@ -235,7 +235,7 @@ class Engine:
             told = self._storage.get_text(f"{_KNOWN}/{batch_id}") if batch_id >= 0 else None
             known = None if told is None else KnownState.load(told)
         except (ValueError, Py4JJavaError):
-            return None  # the machine died while it was written: by Hadoop's checksum it is not what it was
+            return None  # damaged: it is not JSON any more, or not what Hadoop has the checksum of
         if known is not None and known.version != VERSION:
             raise CannotCheck(
                 f"{self._storage.folder} was written by another version of Kordon, whose states this one cannot read: "

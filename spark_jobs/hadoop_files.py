@@ -6,6 +6,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from kordon.spark_jobs.local_files import LocalFiles
+
+
+def files_of(spark: SparkSession, folder: str) -> HadoopFiles | LocalFiles:
+    """Returns what reads and writes the small files of a folder, given as an absolute path or as an address."""
+    files = HadoopFiles(spark)
+    return LocalFiles() if "://" not in folder and files.scheme(folder) == "file" else files
+
 
 class HadoopFiles:
     """Files by their addresses: paths, or those of another file system."""
@@ -62,6 +70,11 @@ class HadoopFiles:
         """Removes a file, or a folder with all that it has."""
         files, path = self._at(address)
         files.delete(path, True)
+
+    def scheme(self, address: str) -> str:
+        """Returns which file system an address is of: `file`, `hdfs`."""
+        files, _ = self._at(address)
+        return str(files.getUri().getScheme())
 
     def _at(self, address: str) -> tuple[Any, Any]:
         path = self._jvm.org.apache.hadoop.fs.Path(address)

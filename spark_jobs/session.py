@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,13 +37,18 @@ _SETTINGS: Final[Mapping[str, str]] = {
     # shipments are few and large
     "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
 }
+_CHECKPOINTS: Final = "org.apache.spark.sql.execution.streaming.checkpointing"
 _LOCAL: Final[Mapping[str, str]] = {
     "spark.ui.enabled": "false",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.adaptive.enabled": "false",
+    # Hadoop runs a program (`chmod`, `readlink`) for most things that it does to a local file: these two do least of it
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": f"{_CHECKPOINTS}.FileSystemBasedCheckpointFileManager",
 }
-"""Of a session on this machine: nobody else has to reach it."""
+"""Of a session on this machine: nobody else has to reach it, and files are local."""
+_PYTHON: Final = "PYSPARK_PYTHON"
 _THREADS: Final = "POLARS_MAX_THREADS"
 _LOGGING: Final = Path(__file__).with_name("log4j2.properties")
 _JAVA: Final = f"-Xss4m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
@@ -50,11 +56,12 @@ _JAVA: Final = f"-Xss4m -Dlog4j2.configurationFile={_LOGGING.as_uri()}"
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _PARTS_PER_CORE: Final = 2
 """Parts are of different size, as topics are: a core that has done a small one takes another."""
-_LASTING: Final = {
-    "spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:MinHeapFreeRatio=10 -XX:MaxHeapFreeRatio=30"
-}
-_BRIEF: Final = {"spark.driver.extraJavaOptions": f"{_JAVA} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"}
-"""Of a session that soon ends: to compile much to machine code takes longer than it saves then."""
+_JAVA_HERE: Final = f"{_JAVA} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms64m -Xmn64m"
+"""Of Java on this machine.
+
+What Java does is little, and different each time: to compile it to the fastest code takes longer than that saves. What
+it lets go of goes at once, so that it fills no memory first.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +82,6 @@ class Setup:
     """Whether decisions are read from a topic, or findings written to one."""
     table: TableFormat | None = None
     """The format of a table."""
-    is_brief: bool = False
-    """Whether the session ends when what there is has been looked at (`--once`)."""
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further settings of Spark's."""
 
@@ -97,10 +102,8 @@ def open_session(setup: Setup) -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         settings |= {**_LOCAL, "spark.driver.memory": setup.driver_memory}
         settings["spark.sql.warehouse.dir"] = str(Path("spark-warehouse").absolute())
-        settings |= _BRIEF if setup.is_brief else _LASTING
+        settings["spark.driver.extraJavaOptions"] = _JAVA_HERE
     settings |= _brought(setup, parts) | dict(setup.settings)
-    # the workers' Python is the driver's: another one would not have Kordon
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # a part is one task's, and so one core's
     os.environ.setdefault(_THREADS, "1")
     # memory that a micro-batch needed is given back when it is done
@@ -112,6 +115,8 @@ def open_session(setup: Setup) -> SparkSession:
     for name, value in settings.items():
         builder = builder.config(name, value)
     with _away() if master.startswith("local") else nullcontext():
+        # the workers' Python is the driver's: another one would not have Kordon
+        os.environ.setdefault(_PYTHON, sys.executable)
         session = builder.getOrCreate()
     _need_classes(session, parts)
     usual = 1 if master.startswith("local") else session.sparkContext.defaultParallelism * _PARTS_PER_CORE
@@ -127,8 +132,23 @@ def _away() -> Iterator[None]:
     """Lets Java begin in a folder that ends with this process: Spark makes folders (`artifacts`) there."""
     folder = TemporaryDirectory(prefix="kordon-audit-", ignore_cleanup_errors=True)
     atexit.register(folder.cleanup)
+    os.environ.setdefault(_PYTHON, _python_of_workers(Path(folder.name)))
     with chdir(folder.name):
         yield
+
+
+def _python_of_workers(folder: Path) -> str:
+    """Returns a command that runs the driver's Python with the driver's own paths.
+
+    Spark adds archives with the sources of pyspark, which each of seven processes would compile anew. That takes 4 s of
+    processor time in all, and 30 MB of memory each.
+    """
+    command = folder / "python"
+    paths = os.environ.get("PYTHONPATH", "")
+    command.write_text(f'#!/bin/sh\nPYTHONPATH={shlex.quote(paths)} exec {shlex.quote(sys.executable)} "$@"\n')
+    command.chmod(0o700)
+    runs_here = os.access(command, os.X_OK)  # nothing does where the folder's file system is mounted `noexec`
+    return str(command) if runs_here else sys.executable
 
 
 def parts_of(session: SparkSession) -> int:

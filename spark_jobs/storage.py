@@ -27,7 +27,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own manual calls 
 from kordon.spark_jobs.batches_source import places_of
 from kordon.spark_jobs.brokers import PartitionKey
 from kordon.spark_jobs.errors import CannotCheck
-from kordon.spark_jobs.hadoop_files import HadoopFiles
+from kordon.spark_jobs.hadoop_files import files_of
 from kordon.spark_jobs.job import KEPT
 from kordon.spark_jobs.judging.shipments import Shipment, of_arrow
 from kordon.spark_jobs.tasks import COLUMNS
@@ -63,8 +63,8 @@ class Storage:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
-        self._files = HadoopFiles(spark)
         self.folder = absolute(folder.rstrip("/"))
+        self._files = files_of(spark, self.folder)
 
     def write_state(self, rows: DataFrame, batch_id: int) -> None:
         """Writes what the parts have made of a micro-batch.

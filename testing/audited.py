@@ -14,7 +14,7 @@ from kordon.spark_jobs.sources import Reading
 
 def findings_of(broker: str, folder: Path, out: Path) -> list[dict[str, Any]]:
     """Audits all there is, once; returns the newest row of each finding."""
-    session = open_session(Setup(master="local[1]", needs_kafka=False, is_brief=True))
+    session = open_session(Setup(master="local[1]", needs_kafka=False))
     reading = Reading(bootstrap=broker, folder=folder, is_pinned=True)
     audit = Audit(session, Options(out=str(out), reading=reading), AuditMetrics())
     audit.once()

@@ -21,7 +21,7 @@ def main(files: str, out: str, at: str) -> None:
         if name == at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    session = open_session(Setup(master="local[1]", needs_kafka=False, is_brief=True))
+    session = open_session(Setup(master="local[1]", needs_kafka=False))
     reading = Reading(folder=Path(files), is_pinned=True)
     Audit(
         session, Options(out=out, reading=reading), AuditMetrics(), EngineParts(rules=(), summaries=(), step=step)

@@ -23,7 +23,7 @@ def main(files: str, out: str, events: str) -> None:
     files_source.MAX_BYTES = BYTES  # type: ignore[misc]
     logged = {"enabled": "true", "compress": "false", "dir": Path(events).as_uri()}
     settings = {f"spark.eventLog.{name}": value for name, value in logged.items()}
-    session = open_session(Setup(master="local[1]", needs_kafka=False, is_brief=True, settings=settings))
+    session = open_session(Setup(master="local[1]", needs_kafka=False, settings=settings))
     options = Options(out=out, reading=Reading(folder=Path(files), is_pinned=True))
     Audit(session, options, AuditMetrics(), EngineParts(rules=(), summaries=())).once()
     session.stop()

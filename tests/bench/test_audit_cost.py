@@ -15,9 +15,10 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 import polars as pl
 
 from kordon.bench import results
-from kordon.bench.audit_cost import RecordedStream, Schedule, figures, kinds
+from kordon.bench.audit_cost import Schedule, figures, kinds
 from kordon.bench.audit_day import Day
 from kordon.bench.audit_log import ends_of
+from kordon.bench.audit_source import RecordedStream
 from kordon.bench.plan import PROFILES
 from kordon.bench.report import report
 from kordon.bench.results import AUDITOR, FIRST, IDLE, STEADY, WARM_UP, Measurement, Results

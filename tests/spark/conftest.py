@@ -54,6 +54,6 @@ def _let_go() -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Starts Spark when the first test asks for it, and its JVM is gone at the end."""
-    session = open_session(Setup(master="local[1]", needs_kafka=False, is_brief=True))
+    session = open_session(Setup(master="local[1]", needs_kafka=False))
     yield session
     close_session(session)

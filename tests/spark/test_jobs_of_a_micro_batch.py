@@ -1,9 +1,15 @@
-"""What a micro-batch costs Spark: two jobs, one shuffle, and always the same plan, so that Java compiles it once."""
+"""What a micro-batch costs Spark: two jobs, one shuffle, and always the same plan, so that Java compiles it once.
+
+Hadoop has no other way to some things of a local file than a program that it starts: most micro-batches took more of
+the processor for a hundred of those than for all else.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -21,6 +27,9 @@ pytestmark = [pytest.mark.programs, pytest.mark.timeout(900)]
 MICRO_BATCHES: Final = 52
 EARLY: Final = 5
 LATE: Final = 50
+PROGRAMS: Final = ("chmod", "readlink", "stat", "ls")
+MOST_PROGRAMS: Final = 16
+"""In a micro-batch: one for each file and folder that Spark itself makes."""
 _BATCH: Final = "streaming.sql.batchId"
 _OF_ONE_RUN: Final = re.compile(r"#\d+L?|\[?plan_id=\d+\]?|(?<=/)\d+\b|\b\d+ paths?\b")
 """Numbers that Spark gives out, and that of the micro-batch in the names of folders."""
@@ -44,9 +53,25 @@ def events(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Cost]:
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of it all; `programs` has a line for each that Java has started."""
+    return tmp_path_factory.mktemp("jobs")
+
+
+def counted_programs(root: Path) -> dict[str, str]:
+    """An environment in which each start of a program is written down."""
+    folder = root / "bin"
+    folder.mkdir()
+    for name in PROGRAMS:
+        script = f'#!/bin/sh\necho {name} >> {root / "programs"}\nexec {shutil.which(name)} "$@"\n'
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+@pytest.fixture(scope="module")
+def costs(root: Path) -> dict[int, Cost]:
     """By micro-batch."""
-    root = tmp_path_factory.mktemp("jobs")
     files, out, logged = (root / name for name in ("files", "out", "events"))
     for folder in (files, logged):
         folder.mkdir()
@@ -54,7 +79,7 @@ def costs(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Cost]:
     lines = (json.dumps({**join, "number": number}) + "\n" for number in range(MICRO_BATCHES))
     (files / "decisions-w-000000.jsonl").write_text("".join(lines))
     command = [sys.executable, "-m", "kordon.testing.many_micro_batches", str(files), str(out), str(logged)]
-    subprocess.run(command, check=True, timeout=800)
+    subprocess.run(command, check=True, timeout=800, env=counted_programs(root))
     found: dict[int, Cost] = defaultdict(Cost)
     for each in events(logged):
         batch = (each.get("Properties") or {}).get(_BATCH)
@@ -79,3 +104,9 @@ def test_the_plan_stays_the_same(costs: dict[int, Cost]) -> None:
     assert len(costs[EARLY].plans) == 2
     assert "MapInArrow" in costs[EARLY].plans[0]
     assert costs[EARLY].plans == costs[LATE].plans
+
+
+def test_a_micro_batch_starts_few_programs(costs: dict[int, Cost], root: Path) -> None:
+    """What the audit itself writes it writes without any."""
+    started = (root / "programs").read_text().splitlines()
+    assert len(costs) <= len(started) <= MOST_PROGRAMS * len(costs)
