@@ -37,6 +37,7 @@ _VERDICTS: Final = {Kind.REFUSE: "time", Kind.DELIVER: "answer", Kind.GAP: "deci
 _WORKER_DIGITS: Final = 6
 _FENCE_DIGITS: Final = 8
 _EVIDENCE_COLUMNS: Final = 160
+_KIND_COLUMNS: Final = max(map(len, Kind))
 
 
 class Screen(Console):
@@ -57,7 +58,7 @@ def draw(entry: Entry) -> Text:
     moment = datetime.fromtimestamp(entry.at_ms / 1000).astimezone()
     line = Text(f"{moment:%H:%M:%S}.{entry.at_ms % 1000:03} ", "dim")
     line.append(f"{entry.worker[:_WORKER_DIGITS]}:{entry.number:<6} ", "dim")
-    line.append(f"{decision.kind.value:<11} ", _COLOURS.get(decision.kind, "blue"))
+    line.append(f"{decision.kind.value:<{_KIND_COLUMNS}} ", _COLOURS.get(decision.kind, "blue"))
     line.append("  ".join(_parts(decision)))
     if decision.evidence:
         line.append("  " + _evidence(decision.evidence), "dim")

@@ -46,34 +46,34 @@ def entry(number: int, decision: Decision = ADMIT, worker: str = "abcdef012345")
     [
         (
             ADMIT,
-            "admit       orders  v5 in q1  epoch 3  @40  producer 9.0 #0-19  offsets 100-139"
+            "admit         orders  v5 in q1  epoch 3  @40  producer 9.0 #0-19  offsets 100-139"
             "  2 batches, 20 records, 1,400 bytes  app/7 as User:ann",
         ),
         (
             Decision(kind=Kind.DELIVER, topic="orders", stream=-3, partition=2, first_offset=5, last_offset=5),
-            "deliver     orders  q2  offsets 5",
+            "deliver       orders  q2  offsets 5",
         ),
         (
             Decision(kind=Kind.REWIND, topic="orders", stream=5, first_offset=3, last_offset=9, reason="back"),
-            "rewind      orders  v5  from 9 to 3  back",
+            "rewind        orders  v5  from 9 to 3  back",
         ),
         (
             Decision(kind=Kind.COMMIT, topic="orders", fence="0123456789", evidence={"layout": {"n": 3}}),
-            'commit      orders  fence 01234567  {"layout": "…"}',
+            'commit        orders  fence 01234567  {"layout": "…"}',
         ),
         (
             Decision(kind=Kind.GAP, first_number=3, last_number=8, batches=6, reason="the queue is full"),
-            "gap         numbers 3-8  6 decisions  the queue is full",
+            "gap           numbers 3-8  6 decisions  the queue is full",
         ),
         (
             Decision(kind=Kind.REFUSE, api_key=0, rule="SHORT-FENCE", reason="NOT_LEADER_OR_FOLLOWER", batches=1),
-            "refuse      1 time  api 0  (SHORT-FENCE)  NOT_LEADER_OR_FOLLOWER",
+            "refuse        1 time  api 0  (SHORT-FENCE)  NOT_LEADER_OR_FOLLOWER",
         ),
         (
             Decision(kind=Kind.REFUSE, api_key=1, rule="KIP-253 8.6", reason="INVALID_PARTITION_METADATA", batches=1),
-            "refuse      1 time  api 1  (KIP-253 8.6)  INVALID_PARTITION_METADATA",  # as logs from before have it
+            "refuse        1 time  api 1  (KIP-253 8.6)  INVALID_PARTITION_METADATA",  # as logs from before have it
         ),
-        (Decision(kind=Kind.JOIN, generation_id=4), "join        generation 4"),
+        (Decision(kind=Kind.JOIN, generation_id=4), "join          generation 4"),
     ],
     ids=lambda value: value.kind.value if isinstance(value, Decision) else "",
 )

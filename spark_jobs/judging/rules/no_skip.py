@@ -262,18 +262,18 @@ def _verdict() -> pl.Expr:
     )
 
 
-_WHERE: Final = " of stream {stream} at {topic}-{partition} {offset:first_offset:last_offset}"
+_WHERE: Final = "{offset:first_offset:last_offset} of stream {stream} at {topic}-{partition}"
 _PASSED: Final = (
-    f"Connection {{connection}} was led past{_WHERE} without a rewind, and {{record:least}} of it are there: it did"
+    f"Connection {{connection}} was led past {_WHERE} without a rewind, and {{record:least}} of it are there: it did"
     " not get them. Restart the consumer from its last commit, and report what the worker logged then."
 )
 _FEWER: Final = (
-    f"Connection {{connection}} was given {{record:records}}{_WHERE}, and there are {{least}}: it did not get all."
+    f"Connection {{connection}} was given {{record:records}} for {_WHERE}, and there are {{least}}: it did not get all."
     " Restart the consumer from its last commit, and report what the worker logged then."
 )
 _MORE: Final = (
-    f"Connection {{connection}} was given {{record:records}}{_WHERE}, and there are no more than {{most}}: it got some"
-    " twice, or others'. Report what the worker logged then."
+    f"Connection {{connection}} was given {{record:records}} for {_WHERE}, and there are no more than {{most}}: it got"
+    " some twice, or others'. Report what the worker logged then."
 )
 
 
