@@ -13,6 +13,7 @@ from kordon.testing.mutations import Mutation
 from kordon.testing.mutations import listed as read_list
 from kordon.testing.named_code import is_there, tree
 from kordon.testing.simulation.rules import OF_DELIVERING, OF_WRITERS, PLACES
+from kordon.testing.transactions.rules import PLACES as OF_TRANSACTIONS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "rules.md").read_text()
@@ -24,7 +25,7 @@ OTHERS_WORDS = {"CMD-SHELL", "CURRENT-OFFSET", "LOG-END-OFFSET"}
 """They look like names of rules, and are Docker's and Kafka's."""
 FORMER = re.compile(r"\b[Rr]ules? [A-Z]\d|\((?:[CIFG]\d{1,2}|A[1-4])(?:, [A-Z]\d{1,2})*\)|\b(?:design|facts) §\d")
 """How rules were cited before they had names, and pages that are not here."""
-SIMULATED = frozenset(name.partition(":")[0] for name in (*PLACES, *OF_WRITERS, *OF_DELIVERING))
+SIMULATED = frozenset(name.partition(":")[0] for name in (*PLACES, *OF_WRITERS, *OF_DELIVERING, *OF_TRANSACTIONS))
 SHORTEST_REASON = 15
 
 

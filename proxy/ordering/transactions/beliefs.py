@@ -1,0 +1,190 @@
+"""A worker's belief that a producer's transaction is open on a physical partition (TXN-WITNESS).
+
+Nobody verifies the data of a transaction: they stand under tagged producer ids. What is written on a wrong belief is
+acknowledged, committed and then hidden. So a belief rests on a witness or an answer of the leader, and it ends with
+all that it rests on. To forget one costs a question.
+
+Data of a transaction also need the client's own right to its transactional id (OWN-TRANSACTION): producer id and epoch
+are no secret.
+
+| the worker does not know | v1 | v2 |
+| --- | --- | --- |
+| whether the client may use the transactional id | asks the client's broker | asks the client's broker |
+| whether the producer is open there | asks the leader | writes a witness, which repeats or opens |
+| and the answer is that it is not | refuses: INVALID_TXN_STATE | |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, TypeVar
+
+from kordon.proxy.ordering.transactions.events import Protocol
+from kordon.proxy.ordering.transactions.open_answers import LeaderSays
+
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
+RIGHT_SECONDS: Final = 1.0
+"""For which a client's right to its transactional id counts, from when its broker was asked."""
+
+
+class Claim(NamedTuple):
+    """Whose data they say they are."""
+
+    principal: str
+    """Of the connection."""
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    """The producer epoch."""
+
+
+class Ground(NamedTuple):
+    """What a belief rests on, besides the claim and the partition."""
+
+    layout_epoch: int
+    """Of the topic: a change may have begun without waiting for this transaction."""
+    leader_epoch: int
+    """Of the physical partition: the next leader may lack the witness."""
+
+
+@dataclass(eq=False, slots=True)
+class Inquiry:
+    """A witness or a question to a leader that is under way."""
+
+    claim: Claim
+    partition: int
+    """The physical partition."""
+    ground: Ground
+    """As it was when the inquiry was sent."""
+    is_void: bool = False
+    """Whether the transaction may have ended since, so that the answer proves nothing."""
+
+
+class Step(Enum):
+    """What to do next with data of a transaction."""
+
+    WRITE = "write"
+    ASK_RIGHT = "ask right"
+    """Ask the client's broker, on the client's connection, whether it may use the transactional id."""
+    ASK_LEADER = "ask leader"
+    """Ask the partition's leader whether the producer is open (`open_answers.py`)."""
+    WITNESS = "witness"
+    """Write a witness on the client's connection. If it is refused, so are the data."""
+    REFUSE = "refuse"
+    """Answer INVALID_TXN_STATE: the transaction is not open there."""
+    LATER = "later"
+    """Answer NOT_LEADER_OR_FOLLOWER: nobody can say now."""
+
+
+class Beliefs:
+    """The beliefs of one worker about one topic.
+
+    Args:
+        most: Beliefs kept at most, and rights. Beyond it the oldest are forgotten.
+    """
+
+    def __init__(self, most: int = 100_000) -> None:
+        self._most = most
+        self._open: dict[tuple[Claim, int], Ground] = {}
+        self._rights: dict[tuple[str, str, int], float] = {}
+        self._under_way: dict[int, set[Inquiry]] = {}
+        """By producer id."""
+
+    def step(self, claim: Claim, protocol: Protocol, partition: int, ground: Ground, now: float) -> Step:
+        """Returns what comes next before data of a transaction are written.
+
+        Args:
+            partition: The physical partition.
+            ground: As it is now.
+            now: Seconds on the worker's clock.
+        """
+        if not self.has_right(claim, now):
+            return Step.ASK_RIGHT
+        if self.is_open(claim, partition, ground):
+            return Step.WRITE
+        return Step.ASK_LEADER if protocol is Protocol.V1 else Step.WITNESS
+
+    def has_right(self, claim: Claim, now: float) -> bool:
+        """Whether the client's broker has said lately that it may use the transactional id for this producer."""
+        asked = self._rights.get(_right(claim))
+        return asked is not None and now - asked <= RIGHT_SECONDS
+
+    def is_open(self, claim: Claim, partition: int, ground: Ground) -> bool:
+        """Whether a producer is known to be open on a partition, on the ground that there is now."""
+        believed = self._open.get((claim, partition))
+        return believed is not None and has_same_ground(believed, ground)
+
+    def allow(self, claim: Claim, asked: float) -> None:
+        """Notes that the client's broker let it use the transactional id; so does a witness that it took.
+
+        Args:
+            asked: When the broker was asked, in seconds on the worker's clock.
+        """
+        _keep(self._rights, _right(claim), asked, self._most)
+
+    def inquire(self, claim: Claim, partition: int, ground: Ground) -> Inquiry:
+        """Notes that a witness is about to be sent, or the leader to be asked. Each inquiry is closed or confirmed.
+
+        Args:
+            partition: The physical partition.
+            ground: As it is now.
+        """
+        inquiry = Inquiry(claim, partition, ground)
+        self._under_way.setdefault(claim.producer_id, set()).add(inquiry)
+        return inquiry
+
+    def close(self, inquiry: Inquiry) -> None:
+        """Ends an inquiry that proved nothing, or has no answer."""
+        under_way = self._under_way.get(inquiry.claim.producer_id, set())
+        under_way.discard(inquiry)
+        if not under_way:
+            self._under_way.pop(inquiry.claim.producer_id, None)
+
+    def confirm(self, inquiry: Inquiry) -> None:
+        """Ends an inquiry: the witness was acknowledged, or the leader told the producer open."""
+        self.close(inquiry)
+        if not inquiry.is_void:
+            _keep(self._open, (inquiry.claim, inquiry.partition), inquiry.ground, self._most)
+
+    def drop(self, producer_id: int) -> None:
+        """Forgets a producer: its EndTxn or InitProducerId was answered, or an answer about it was an error."""
+        self._open = {key: ground for key, ground in self._open.items() if key[0].producer_id != producer_id}
+        self._rights = {key: asked for key, asked in self._rights.items() if key[2] != producer_id}
+        self._void(producer_id)
+
+    def _void(self, producer_id: int) -> None:
+        for inquiry in self._under_way.get(producer_id, ()):
+            inquiry.is_void = True
+
+
+def after_leader(says: LeaderSays) -> Step:
+    """Returns what comes after the leader's answer about a producer of v1."""
+    return {LeaderSays.OPEN: Step.WRITE, LeaderSays.NOT_OPEN: Step.REFUSE, LeaderSays.UNSURE: Step.LATER}[says]
+
+
+def has_same_ground(then: Ground, now: Ground) -> bool:
+    """Whether a belief still rests on something."""
+    return has_same_leader(then, now) and has_same_layout(then, now)
+
+
+def has_same_leader(then: Ground, now: Ground) -> bool:
+    """Whether the log is still that of the leader which took the witness."""
+    return then.leader_epoch == now.leader_epoch
+
+
+def has_same_layout(then: Ground, now: Ground) -> bool:
+    """Whether no change has come between, which might not have waited for the transaction."""
+    return then.layout_epoch == now.layout_epoch
+
+
+def _right(claim: Claim) -> tuple[str, str, int]:
+    return claim.principal, claim.transactional_id, claim.producer_id
+
+
+def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:
+    kept.pop(key, None)
+    kept[key] = value
+    if len(kept) > most:
+        del kept[next(iter(kept))]

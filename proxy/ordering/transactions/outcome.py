@@ -1,0 +1,83 @@
+"""The outcome of a batch of transactional data (OUTCOME-BEHIND).
+
+One predicate for all readers, wherever they began: it looks only at what stands behind the batch in the same log.
+
+    v1   the producer's next event: COMMIT of the batch's epoch commits, and nothing else does
+    v2   its next event of a later epoch: COMMIT of the next epoch commits, and nothing else does
+
+What stands before a batch is evidence for the audit (`is_witnessed`), not for readers.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kordon.proxy.ordering.transactions.absences import Absences
+from kordon.proxy.ordering.transactions.event_index import EventIndex
+from kordon.proxy.ordering.transactions.events import Batch, Event, Marker, Protocol, Witness
+
+
+class Outcome(Enum):
+    """What became of a batch."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    LATE = "late"
+    """It belongs to no transaction that can commit: it was written after the end of its own."""
+    UNDECIDED = "undecided"
+    """Its transaction may be open, or the log has not been read far enough."""
+
+
+def outcome_of(batch: Batch, index: EventIndex, absences: Absences) -> Outcome:
+    """Returns the outcome of a batch.
+
+    Args:
+        batch: One of this log.
+        index: The events of its log, also of what lies behind the cut of its segment.
+        absences: What coordinators have said of its partition.
+
+    Raises:
+        LookupError: The index has forgotten what stands behind the batch (`EventIndex.knows_behind`).
+    """
+    behind = index.behind(batch.offset, batch.producer_id)
+    event = next((each for each in behind if not is_passed_over(batch, each)), None)
+    if event is None:
+        return Outcome.LATE if absences.cover(batch, index) else Outcome.UNDECIDED
+    if isinstance(event, Witness):
+        return Outcome.LATE
+    if not event.is_commit:
+        return Outcome.ABORTED
+    return Outcome.COMMITTED if closes(event, batch) else Outcome.LATE
+
+
+def is_passed_over(batch: Batch, event: Event) -> bool:
+    """Whether an event says nothing of a batch before it.
+
+    On v2 such are repetitions: a marker that a coordinator sent twice, or a witness that was written again because the
+    leader had forgotten the first.
+    """
+    return batch.protocol is Protocol.V2 and event.epoch <= batch.epoch
+
+
+def closes(marker: Marker, batch: Batch) -> bool:
+    """Whether a marker has the epoch of the transaction that a batch belongs to."""
+    return marker.epoch == batch.epoch + (batch.protocol is Protocol.V2)
+
+
+def is_witnessed(batch: Batch, index: EventIndex) -> bool:
+    """Whether a committed batch stands behind a witness of its own transaction (TXN-WITNESS).
+
+    If it does not, whoever wrote it believed wrongly that its producer was open there. A record of the same transaction
+    may have been lost as well.
+
+    Args:
+        batch: A committed one.
+        index: The events of its log from the log's beginning. If retention took the beginning, the answer may be False
+            without a fault.
+    """
+    for event in reversed(index.before(batch.offset, batch.producer_id)):
+        if isinstance(event, Witness):
+            return event.epoch == batch.epoch
+        if not is_passed_over(batch, event):
+            return False
+    return False

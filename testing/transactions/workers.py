@@ -1,0 +1,251 @@
+"""A worker: what it remembers, what it sees of layout, leaders and announcements, and how it serves transactions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from kordon.proxy.ordering.transactions.adds import Announcement, Course, course, plan
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground, Step, after_leader
+from kordon.proxy.ordering.transactions.events import Batch, Protocol
+from kordon.proxy.ordering.transactions.open_answers import LeaderAnswer, LeaderSays, leader_says, witness_sequence
+from kordon.testing.transactions.cluster import Cluster
+from kordon.testing.transactions.codes import Code
+from kordon.testing.transactions.logs import Entry, Record, Txn
+from kordon.testing.transactions.world import Activity, Slot
+
+LEASE_STEPS: Final = 80
+FORGER: Final = "mallory"
+_TRIES: Final = 12
+
+
+class Worker:
+    """One of several.
+
+    Args:
+        cluster: What they share.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.name = name
+        self.is_stopped = False
+        self.layout = cluster.layout
+        self.announcement = Announcement(0)
+        self.acknowledged = 0
+        """The latest announcement that it has acknowledged."""
+        self.has_acknowledged_fence = False
+        self.lease_until = LEASE_STEPS
+        self._cluster, self._world = cluster, cluster.world
+        self._fenced: frozenset[int] = frozenset()
+        self._leaders = {q: log.leader_epoch for q, log in cluster.logs.items()}
+        self._in_flight: Counter[int] = Counter()
+        self._beliefs = Beliefs()
+
+    @property
+    def has_lease(self) -> bool:
+        return self._world.now <= self.lease_until
+
+    def renew(self) -> None:
+        """Renews the lease; if it had ended, reads the layouts first."""
+        if not self.has_lease:
+            self.follow()
+        self.lease_until = self._world.now + LEASE_STEPS
+
+    def follow(self) -> None:
+        """Reads the layouts to their end, and acknowledges announcements and fences."""
+        cluster = self._cluster
+        self.layout, self.announcement, self._fenced = cluster.layout, cluster.announcement, cluster.fenced
+        self.acknowledged = self.announcement.number
+        self.has_acknowledged_fence = not any(self._in_flight[q] for q in self._fenced)
+
+    def refresh(self, partition: int) -> None:
+        """Reads metadata anew."""
+        self._leaders[partition] = self._cluster.logs[partition].leader_epoch
+
+    def add(self, claim: Claim, txn: Txn, vs: Iterable[int], slot: Slot[Code]) -> Activity[None]:
+        """Serves AddPartitionsToTxn of v1."""
+        for _ in range(_TRIES):
+            if not self.has_lease:
+                break
+            planned = plan(vs, self.layout.homes, self.layout.epoch, self.announcement)
+            code = yield from self._add(claim, txn, sorted(planned.partitions))
+            next_course = course(planned, self.layout.epoch, self.announcement.number, has_lease=self.has_lease)
+            if code is not Code.OK or next_course is Course.GO_ON:
+                return slot.put(code)
+            if next_course is Course.LATER:
+                break
+        return slot.put(Code.CONCURRENT)
+
+    def _add(self, claim: Claim, txn: Txn, partitions: list[int]) -> Activity[Code]:
+        yield None
+        code = self._cluster.coordinators[claim.transactional_id].add(txn, partitions)
+        if code is not Code.OK:
+            self._beliefs.drop(claim.producer_id)
+            return code
+        self._beliefs.allow(claim, self._world.seconds)
+        for q in partitions:
+            code = yield from self._open(claim, txn, q)
+            if code is not Code.OK:
+                return code
+        return Code.OK
+
+    def _open(self, claim: Claim, txn: Txn, q: int) -> Activity[Code]:
+        """Sees to it that a producer of v1 is open on a partition, once the coordinator has taken that."""
+        for _ in range(_TRIES):
+            yield None
+            leader_epoch = self._leaders[q]
+            inquiry = self._beliefs.inquire(claim, q, Ground(self.layout.epoch, leader_epoch))
+            code = yield from self._open_under(leader_epoch, claim, txn, q)
+            if code is Code.OK:
+                self._beliefs.confirm(inquiry)
+                return code
+            self._beliefs.close(inquiry)
+            if code is not Code.NOT_LEADER:
+                self._beliefs.drop(claim.producer_id)
+                return Code.CONCURRENT if code is Code.INVALID_TXN_STATE else code
+            self.refresh(q)
+        return Code.CONCURRENT
+
+    def _open_under(self, leader_epoch: int, claim: Claim, txn: Txn, q: int) -> Activity[Code]:
+        answer = yield from self._ask(q, claim.producer_id, leader_epoch)
+        says = leader_says(answer, claim.epoch, leader_epoch)
+        if says is not LeaderSays.NOT_OPEN:
+            return Code.OK if says is LeaderSays.OPEN else Code.NOT_LEADER
+        sequence = witness_sequence(answer, claim.epoch)
+        return (yield from self._witness(txn, q, leader_epoch, (sequence, sequence)))
+
+    def _ask(self, q: int, producer_id: int, leader_epoch: int) -> Activity[LeaderAnswer]:
+        yield None
+        answer = self._cluster.logs[q].ask(producer_id, leader_epoch)
+        yield None
+        return self._cluster.logs[q].ask_again(answer)
+
+    def _witness(self, txn: Txn, q: int, leader_epoch: int, sequences: tuple[int, int]) -> Activity[Code]:
+        slot = Slot[Code]()
+        self._world.spawn(self._append_witness(txn, q, leader_epoch, sequences, slot))
+        yield lambda: slot.is_filled
+        is_unsure = slot.value in {Code.UNSURE, Code.OUT_OF_ORDER}
+        return Code.NOT_LEADER if is_unsure or slot.value is None else slot.value
+
+    def _append_witness(
+        self, txn: Txn, q: int, leader_epoch: int, sequences: tuple[int, int], slot: Slot[Code]
+    ) -> Activity[None]:
+        """Is a request on its way: whoever sent it may be stopped."""
+        yield self._world.journey()
+        log, coordinator = self._cluster.logs[q], self._cluster.coordinators[txn.transactional_id]
+        if log.leader_epoch != leader_epoch:
+            return slot.put(Code.NOT_LEADER)
+        verified = coordinator.verify(txn, q) if txn.is_v1 else coordinator.add(txn, [q])
+        if verified is not Code.OK:
+            return slot.put(verified)
+        offset = log.append_witness(txn.producer_id, txn.epoch, sequences)
+        if isinstance(offset, Code):
+            return slot.put(offset)
+        yield log.replicated(offset)
+        return slot.put(Code.OK if log.leader_epoch == leader_epoch else Code.UNSURE)
+
+    def produce(self, claim: Claim, protocol: Protocol, record: Record, slot: Slot[Code]) -> Activity[None]:
+        """Serves a batch of Produce."""
+        code = yield from self._produce(claim, protocol, record)
+        if code not in {Code.OK, Code.NOT_LEADER}:
+            self._beliefs.drop(claim.producer_id)
+        return slot.put(code)
+
+    def _produce(self, claim: Claim, protocol: Protocol, record: Record) -> Activity[Code]:
+        for _ in range(_TRIES):
+            q = self.layout.homes[record.v]
+            if not self.has_lease or q in self._fenced:
+                return Code.NOT_LEADER
+            ground = Ground(self.layout.epoch, self._leaders[q])
+            step = self._beliefs.step(claim, protocol, q, ground, self._world.seconds)
+            if step is Step.WRITE:
+                code = yield from self._write(claim, protocol, record, q, ground)
+                if code is Code.OK:
+                    return code
+                self.refresh(q)
+                continue
+            code = yield from self._learn(step, claim, record, q, ground)
+            if code is not Code.OK:
+                return code
+        return Code.NOT_LEADER
+
+    def _learn(self, step: Step, claim: Claim, record: Record, q: int, ground: Ground) -> Activity[Code]:
+        """Does what comes before data are written."""
+        if step is Step.ASK_RIGHT:
+            yield None
+            asked = self._world.seconds
+            if claim.principal == FORGER:
+                return Code.DENIED
+            self._beliefs.allow(claim, asked)
+            return Code.OK
+        if step is Step.WITNESS:
+            return (yield from self._open_v2(claim, record, q, ground))
+        inquiry = self._beliefs.inquire(claim, q, ground)
+        answer = yield from self._ask(q, claim.producer_id, ground.leader_epoch)
+        step = after_leader(leader_says(answer, claim.epoch, ground.leader_epoch))
+        if step is Step.WRITE:
+            self._beliefs.confirm(inquiry)
+            return Code.OK
+        self._beliefs.close(inquiry)
+        if step is Step.REFUSE:
+            self._judge_refusal(record.txn, q)
+            return Code.INVALID_TXN_STATE
+        self.refresh(q)
+        return Code.NOT_LEADER
+
+    def _open_v2(self, claim: Claim, record: Record, q: int, ground: Ground) -> Activity[Code]:
+        if claim.principal == FORGER:
+            return Code.DENIED
+        inquiry = self._beliefs.inquire(claim, q, ground)
+        code = yield from self._witness(record.txn, q, ground.leader_epoch, (0, 1))
+        if code is Code.OK:
+            self._beliefs.confirm(inquiry)
+            return code
+        self._beliefs.close(inquiry)
+        self.refresh(q)
+        return Code.NOT_LEADER if code is Code.CONCURRENT else code
+
+    def _write(self, claim: Claim, protocol: Protocol, record: Record, q: int, ground: Ground) -> Activity[Code]:
+        self._in_flight[q] += 1
+        slot = Slot[Code]()
+        batch = Batch(-1, claim.producer_id, claim.epoch, protocol)
+        entry = Entry(batch, v=record.v, move=self.layout.stays[record.v][-1].move, record=record)
+        self._world.spawn(self._append(entry, record, q, ground.leader_epoch, slot))
+        yield lambda: slot.is_filled
+        self._in_flight[q] -= 1
+        is_same = self.has_lease and self.layout.epoch == ground.layout_epoch
+        return Code.OK if slot.value is Code.OK and is_same else Code.UNSURE
+
+    def _append(self, entry: Entry, record: Record, q: int, leader_epoch: int, slot: Slot[Code]) -> Activity[None]:
+        """Is a request on its way, which a fence waits for as long as its worker has a lease."""
+        yield self._world.journey()
+        log = self._cluster.logs[q]
+        if log.leader_epoch != leader_epoch:
+            return slot.put(Code.NOT_LEADER)
+        place = self._cluster.place_of(record)
+        if place is None:
+            if record.txn.is_v1 and record.txn.outcome is not None and log.is_open(record.txn):
+                record.may_show = True
+            assert isinstance(entry.what, Batch)
+            entry.what = entry.what._replace(offset=log.end)
+            place = q, log.append(entry)
+        where, offset = self._cluster.logs[place[0]], place[1]
+        epoch = where.leader_epoch
+        yield where.replicated(offset)
+        return slot.put(Code.OK if where.leader_epoch == epoch else Code.UNSURE)
+
+    def end(self, claim: Claim, txn: Txn, slot: Slot[Code], *, is_commit: bool) -> Activity[None]:
+        """Passes EndTxn on."""
+        yield None
+        code = self._cluster.coordinators[claim.transactional_id].end(txn, is_commit=is_commit)
+        self._beliefs.drop(claim.producer_id)
+        yield None
+        return slot.put(code)
+
+    def _judge_refusal(self, txn: Txn, q: int) -> None:
+        """A transaction is refused when a witness of it was lost, not for what Kordon does itself."""
+        is_open = self._cluster.coordinators[txn.transactional_id].is_open_for(txn)
+        is_shaken = any(log.shaken >= txn.began for log in self._cluster.logs.values())
+        if is_open and not is_shaken and not txn.is_native:
+            self._world.break_promise(f"transaction {txn.number} was refused on {q} though it was open")
