@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from types import FrameType
 
 import psutil
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -166,7 +168,8 @@ class Demo:
 
     def python_client(self, way: Way, client: str, topic: str) -> Row:
         """Librdkafka or aiokafka, each in a process of its own."""
-        self.create(way, topic, PARTITIONS)
+        admin = AdminClient({"bootstrap.servers": way.bootstrap})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(STEP_SECONDS)
         count = 200_000 if client == "librdkafka" else 30_000
         told = [way.bootstrap, topic, str(count), str(RECORD_BYTES)]
         module = [sys.executable, "-m", "kordon.testing.demo_clients", client]
