@@ -45,8 +45,7 @@ def epochs_are_bumped(client: Client) -> Iterator[Step]:
     yield Answer("2b: and again", client.init(first, newest))
     yield Answer("2a i: the epoch of that answer", client.init(second, newest))
     third = client.last
-    for version in (WITH_IDENTITY, WITH_FENCED, newest):
-        which = "newest" if version == newest else str(version)
+    for which, version in (("3", WITH_IDENTITY), ("4", WITH_FENCED), ("newest", newest)):
         yield Answer(f"2c: an epoch older than the last, version {which}", client.init(first, version))
     yield Answer("2c: an epoch newer than the current", client.init(third.at(third.epoch + 1), newest))
     other = Identity(third.producer_id + 100_000, third.epoch)
@@ -125,13 +124,13 @@ def _patiently(client: Client, given: Identity, version: int) -> str:
     return wait_until("the transaction has ended", answered)
 
 
-_WITH_IDENTITY: Final[tuple[Play, ...]] = (epochs_are_bumped, half_said, mapping_is_gone, transaction_is_open)
-_OVERFLOWS_WITH_IDENTITY: Final[tuple[Play, ...]] = (instances_of_spent_ids, epochs_run_out_for_a_producer)
+WITH_ID_AND_EPOCH: Final[tuple[Play, ...]] = (epochs_are_bumped, half_said, mapping_is_gone, transaction_is_open)
+OVERFLOWS_WITH_ID_AND_EPOCH: Final[tuple[Play, ...]] = (instances_of_spent_ids, epochs_run_out_for_a_producer)
 
-PLAYS: Final[tuple[Play, ...]] = (new_instances, *(() if BUMPED_EPOCHS.is_missing else _WITH_IDENTITY))
+PLAYS: Final[tuple[Play, ...]] = (new_instances, *(() if BUMPED_EPOCHS.is_missing else WITH_ID_AND_EPOCH))
 """Those that the Kafka under test has an answer to."""
 OVERFLOWS: Final[tuple[Play, ...]] = (
     epochs_run_out_for_instances,
-    *(() if BUMPED_EPOCHS.is_missing else _OVERFLOWS_WITH_IDENTITY),
+    *(() if BUMPED_EPOCHS.is_missing else OVERFLOWS_WITH_ID_AND_EPOCH),
 )
 """Likewise, of ids whose epochs are used up."""

@@ -13,10 +13,14 @@ class Run:
     """Some plays on one stage, in two halves: what the cases begin with, and the cases.
 
     Partitions may be added or removed between the halves.
+
+    Args:
+        client: What sends the requests.
     """
 
-    def __init__(self, stage: Stage, plays: Iterable[Play]) -> None:
+    def __init__(self, stage: Stage, plays: Iterable[Play], client: type[Client] = Client) -> None:
         self._stage = stage
+        self._client = client
         self._plays = plays
         self._stack = ExitStack()
         self._clients: list[Client] = []
@@ -26,7 +30,7 @@ class Run:
     def begin(self) -> None:
         """Plays the first half; plays without halves end here."""
         for play in self._plays:
-            client = self._stack.enter_context(Client(self._stage, play.__name__))
+            client = self._stack.enter_context(self._client(self._stage, play.__name__))
             self._clients.append(client)
             self._begun.append(play(client))
             self._found += _up_to_none(self._begun[-1])
@@ -47,9 +51,9 @@ class Run:
         return collected
 
 
-def answers(stage: Stage, plays: Iterable[Play]) -> dict[str, str]:
+def answers(stage: Stage, plays: Iterable[Play], client: type[Client] = Client) -> dict[str, str]:
     """Returns what each case of some plays is answered, with nothing between the halves."""
-    run = Run(stage, plays)
+    run = Run(stage, plays, client)
     run.begin()
     return run.end()
 

@@ -9,13 +9,21 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, FORGOTTEN_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.jars import kafka_version
+from kordon.testing.jars import DEFAULT, kafka_version
+from kordon.testing.kip_360 import coordinator_plays as asked
 from kordon.testing.kip_360.client import Client, Stage
-from kordon.testing.kip_360.coordinator_plays import OVERFLOWS as OVERFLOW_PLAYS
-from kordon.testing.kip_360.expiry_plays import FORGETFUL, OF_IDS, OF_PRODUCERS, forget_producers
+from kordon.testing.kip_360.expiry_plays import (
+    FORGETFUL,
+    OF_IDS,
+    OF_IDS_WITH_ID_AND_EPOCH,
+    OF_PRODUCERS,
+    expired_ids,
+    forget_producers,
+)
 from kordon.testing.kip_360.last_epochs import write_last_epochs
+from kordon.testing.kip_360.lent_client import LentClient
 from kordon.testing.kip_360.runs import Run, answers
-from kordon.testing.kip_360.table import EXPIRED_IDS, EXPIRED_PRODUCERS, OVERFLOWS, Where, told
+from kordon.testing.kip_360.table import COORDINATOR, EXPIRED_IDS, EXPIRED_PRODUCERS, OVERFLOWS, Where, told
 from kordon.testing.managed_clients import create_managed, create_ordinary, resize
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -27,6 +35,25 @@ OF_COORDINATORS = {Where.DIRECT: "direct", Where.UNTOUCHED: "ordinary"} | (
 MANAGED = ("managed", "other", "grown", "shrunk", "grown-before")
 PARTITION = 2
 """A virtual partition that moves with each change between 3 and 6 partitions."""
+LENT = (
+    asked.new_instances,
+    *(play for play in asked.WITH_ID_AND_EPOCH if play is not asked.half_said),
+    asked.epochs_run_out_for_instances,
+    *asked.OVERFLOWS_WITH_ID_AND_EPOCH,
+    expired_ids,
+    *OF_IDS_WITH_ID_AND_EPOCH,
+)
+"""Plays whose epochs Kordon itself can lend; what is only half said it need not ask a broker about."""
+LENT_OTHERWISE = {
+    # The end of a transaction is waited for by Kordon, and takes an epoch.
+    "1b i while a transaction is open: the first answer": "A 3",
+    "1b i while a transaction is open: the answer once it has ended": "A 4",
+    "2a i while a transaction is open: the first answer": "A 2",
+    "2a i while a transaction is open: the answer once it has ended": "A 2",
+    # What was given for the current epoch is kept, however often it is asked for.
+    "2b behind 2a ii: and again": "B 0",
+}
+"""Where it differs from the newest brokers."""
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +63,10 @@ def brokers() -> Iterator[Cluster]:
         stage = Stage(cluster.bootstrap(), "direct", "direct")
         with Client(stage, "first") as client:
             client.wait_for_coordinator()
-        names = [f"{topic}-{play.__name__}" for topic in OF_COORDINATORS.values() for play in OVERFLOW_PLAYS]
+        names = [f"{topic}-{play.__name__}" for topic in OF_COORDINATORS.values() for play in asked.OVERFLOWS]
+        names += [
+            f"lent-{play.__name__}" for play in LENT if play.__name__.startswith(("epochs_run_out", "instances_of"))
+        ]
         write_last_epochs(cluster.bootstrap(), names)
         (broker,) = cluster.brokers
         broker.stop()
@@ -69,7 +99,7 @@ def stages(brokers: Cluster, two: list[ProxyProcess]) -> dict[str, Stage]:
 
 def test_epochs_run_out(stages: dict[str, Stage]) -> None:
     """The transactional id gets another producer id, wherever it is asked for."""
-    found = {where: answers(stages[name], OVERFLOW_PLAYS) for where, name in OF_COORDINATORS.items()}
+    found = {where: answers(stages[name], asked.OVERFLOWS) for where, name in OF_COORDINATORS.items()}
     assert found == {where: told(OVERFLOWS, where, kafka_version()) for where in OF_COORDINATORS}
 
 
@@ -107,3 +137,17 @@ def test_producers_are_forgotten(brokers: Cluster, two: list[ProxyProcess], stag
         "grown-before": Where.FORGOTTEN_LATER,
     }
     assert found == {name: told(EXPIRED_PRODUCERS, where, kafka_version()) for name, where in places.items()}
+
+
+def test_epochs_that_kordon_lends_are_those_of_newer_brokers(brokers: Cluster) -> None:
+    """Of the broker it takes no more than brokers before 2.5 have: InitProducerId 1."""
+    create_ordinary(brokers.bootstrap(), "lent", 1)
+    found = answers(Stage(brokers.bootstrap(), "lent", "lent"), LENT, LentClient)
+    newest = told((*COORDINATOR, *OVERFLOWS, *EXPIRED_IDS), Where.DIRECT, DEFAULT) | LENT_OTHERWISE
+    assert found == {case: newest[case] for case in found}
+    assert newest.keys() - found.keys() == {
+        "an id without an epoch",
+        "an epoch without an id",
+        "no transactional id, an id without an epoch",
+        "no transactional id, an id and its epoch",
+    }
