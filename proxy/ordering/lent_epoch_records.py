@@ -1,0 +1,102 @@
+"""How epochs that Kordon lends stand in a log: a record per transactional id, as JSON (`lent_epochs.py`).
+
+    key     epochs/"orders-writer"      the transactional id, as JSON
+    value   {"version": 1, "number": 4, "current": [7, 1], "last": [7, 0], "doubtful": 0,
+             "claim": {"token": "5f0c-12", "given": [7, 1], "epochs": 1}}
+
+A record says all that is known of its id, so the topic is compacted. `current`, `last`, `claim` and `given` may be
+null. Other kinds of keys are passed over.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
+
+VERSION: Final = 1
+KIND: Final = "epochs"
+MOST_BYTES: Final = 4096
+"""Of a value; what Kordon writes has some 300."""
+MOST_TOKEN_CHARACTERS: Final = 100
+_MOST: Final = 1 << 63
+_Pair = tuple[Annotated[int, Field(ge=0, lt=_MOST)], Annotated[int, Field(ge=0, lt=1 << 15)]]
+_STRICT: Final = ConfigDict(strict=True, extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    __pydantic_config__ = _STRICT
+    token: Annotated[str, Field(max_length=MOST_TOKEN_CHARACTERS)]
+    given: _Pair | None
+    epochs: Annotated[int, Field(ge=1, le=2)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    __pydantic_config__ = _STRICT
+    version: Literal[1]
+    number: Annotated[int, Field(ge=0, lt=_MOST)]
+    current: _Pair | None
+    last: _Pair | None
+    doubtful: Annotated[int, Field(ge=0, lt=_MOST)]
+    claim: _Claim | None
+
+
+@dataclass(frozen=True, slots=True)
+class _AnyVersion:
+    version: int
+
+
+_VALUE: Final = TypeAdapter(_Value)
+_ANY_VERSION: Final = TypeAdapter(_AnyVersion)
+_ID: Final = TypeAdapter(str)
+
+
+def key_of(transactional_id: str) -> str:
+    """Returns the key of a transactional id's records."""
+    return f"{KIND}/{json.dumps(transactional_id)}"
+
+
+def transactional_id_of(key: str) -> str | None:
+    """Returns whose record has a key; None: it is of a kind that this version does not know.
+
+    Raises:
+        ValueError: It is not what its kind says.
+    """
+    kind, _, name = key.partition("/")
+    return _ID.validate_json(name, strict=True) if kind == KIND else None
+
+
+def dump(lent: Lent) -> bytes:
+    """Writes a record's value."""
+    claim = None if lent.claim is None else _Claim(*lent.claim)
+    return _VALUE.dump_json(_Value(VERSION, lent.number, lent.current, lent.last, lent.doubtful, claim))
+
+
+def load(value: bytes) -> Lent | None:
+    """Reads a record's value; None: it is of a version that is not known, and so is what its id was given.
+
+    Raises:
+        ValueError: It is not what a record of this version is.
+    """
+    if len(value) > MOST_BYTES:
+        raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
+    try:
+        read = _VALUE.validate_json(value)
+    except ValidationError:
+        if _ANY_VERSION.validate_json(value).version != VERSION:
+            return None
+        raise
+    claim = None
+    if read.claim is not None:
+        claim = Claim(read.claim.token, _identity(read.claim.given), read.claim.epochs)
+    return Lent(read.number, _identity(read.current), _identity(read.last), read.doubtful, claim)
+
+
+def _identity(pair: tuple[int, int] | None) -> Identity | None:
+    return None if pair is None else Identity(*pair)
