@@ -33,6 +33,8 @@ _DESCRIBE_PRODUCERS: Final = 0
 """Versions that all brokers here take."""
 _TIMEOUT_MS: Final = 60_000
 _STARTING: Final = frozenset({Code.COORDINATOR_NOT_AVAILABLE, Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR})
+_COMING: Final = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE, Code.NOT_LEADER_OR_FOLLOWER})
+"""What a broker answers that has not heard of a new topic yet; nothing is written then."""
 _AT_ONCE: Final = 500
 """Requests that are under way together; a broker takes those of one connection one by one."""
 NO_ID: Final = -1
@@ -162,8 +164,13 @@ class Client(PlainConnection):
             "v3_and_below_producer_epoch": identity.epoch,
             "v3_and_below_topics": [{"name": self.stage.ordinary, "partitions": [0]}],
         }
-        (topic,) = self.ask(apis.ADD_PARTITIONS_TO_TXN, _ADD_PARTITIONS, fields).results_by_topic_v3_and_below
-        return name_of(topic.results_by_partition[0].partition_error_code)
+
+        def answered() -> str:
+            (topic,) = self.ask(apis.ADD_PARTITIONS_TO_TXN, _ADD_PARTITIONS, fields).results_by_topic_v3_and_below
+            code = topic.results_by_partition[0].partition_error_code
+            return "" if code in _COMING else name_of(code)
+
+        return wait_until("the partition is there", answered)
 
     def end(self, identity: Identity) -> str:
         """Asks for an abort."""
@@ -184,8 +191,13 @@ class Client(PlainConnection):
         place = self.stage.partition if partition is None else partition
         rows = [{"index": place, "records": _batch(identity, sequence)}]
         topics = [{"name": self.stage.topic, "partition_data": rows}]
-        answer = self.ask(apis.PRODUCE, _PRODUCE, {"acks": -1, "timeout_ms": _TIMEOUT_MS, "topic_data": topics})
-        row = answer.responses[0].partition_responses[0]
+        fields = {"acks": -1, "timeout_ms": _TIMEOUT_MS, "topic_data": topics}
+
+        def answered() -> Any:
+            found = self.ask(apis.PRODUCE, _PRODUCE, fields).responses[0].partition_responses[0]
+            return None if found.error_code in _COMING else found
+
+        row = wait_until("the partition is there", answered)
         if row.error_code != Code.NONE:
             return name_of(row.error_code)
         if row.base_offset == -1:
