@@ -4,8 +4,9 @@
     value   {"version": 1, "number": 4, "current": [7, 1], "last": [7, 0], "doubtful": 0,
              "claim": {"token": "5f0c-12", "given": [7, 1], "epochs": 1}}
 
-A record says all that is known of its id, so the topic is compacted. `current`, `last`, `claim` and `given` may be
-null. Other kinds of keys are passed over.
+A record says all that is known of its id, so the topic is compacted. It has to keep all records for longer than a proxy
+may be silent (min.compaction.lag.ms): those before a record tell that it came too late. `current`, `last`, `claim` and
+`given` may be null. Other kinds of keys are passed over.
 """
 
 from __future__ import annotations

@@ -143,6 +143,7 @@ def repeated(lent: Lent) -> Lent:
     """Returns the record that says the same again.
 
     It is written behind one that does not count: if that stayed the last of its key, compaction would leave it alone.
+    Whoever has written that one does so, or after `TAKE_OVER_SECONDS` any proxy that follows the log.
     """
     return replace(lent, number=lent.number + 1)
 

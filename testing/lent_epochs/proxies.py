@@ -51,6 +51,11 @@ class Reader:
         """Whether the last record is one that does not count."""
         return not self.counted.get(self.read_up_to - 1, True)
 
+    @property
+    def is_left_spoilt(self) -> bool:
+        """Whether that has been so for as long as its writer needs to mend it."""
+        return self.is_spoilt and self.world.now - self.tail_read_at >= TAKE_OVER_SECONDS
+
 
 class Proxy:
     """One process of Kordon."""
@@ -67,6 +72,12 @@ class Proxy:
         """Forgets all; another process comes in its place."""
         self.requests.clear()
         self._reader = Reader(self.world)
+
+    def follow(self) -> None:
+        """Reads the log without a request, and mends what others have left spoilt."""
+        self._reader.read(self.world.log.end)
+        if self._reader.is_left_spoilt and self._reader.lent is not None:
+            self._reader.read(1 + self.world.log.append(self.world.now, lent_epochs.repeated(self._reader.lent)))
 
     def serve(self, given: Identity | None, on_token: Callable[[str], None]) -> Serving:
         """Serves an InitProducerId request; tells the token that it gets."""
@@ -88,15 +99,13 @@ class Proxy:
         return self.world.now - self._reader.read_at >= TAKE_OVER_SECONDS
 
     def _read_to_end(self) -> Generator[float, None, None]:
-        """Reads all that stood in the log when it was asked for its end, and mends what others have left spoilt."""
+        """Reads all that stood in the log when it was asked for its end."""
         end = self.world.log.end
         yield self._rng.uniform(0, 0.02)
         self._reader.read(end)
-        if self.world.now - self._reader.tail_read_at >= TAKE_OVER_SECONDS:
-            yield from self._mend()
 
     def _mend(self) -> Generator[float, None, None]:
-        """Writes what counts behind a record that does not, which compaction would leave alone."""
+        """Writes what counts behind a record of this proxy that does not, which compaction would leave alone."""
         while self._reader.is_spoilt and self._reader.lent is not None:
             yield from self._append(lent_epochs.repeated(self._reader.lent))
 

@@ -18,6 +18,8 @@ _SECONDS: Final = 400.0
 """For which things go wrong."""
 _CALM_SECONDS: Final = 200.0
 """In which all that was asked for is answered."""
+_FOLLOW_SECONDS: Final = 5.0
+"""Between two looks at the log where nobody asks for anything."""
 _PROXIES: Final = 2
 _INSTANCES: Final = 6
 
@@ -97,6 +99,7 @@ class World:
         else:
             self.at(0, self._go_wrong)
         self.at(0, self._forget)
+        self.at(0, self._follow)
         self._until(_SECONDS)
         for instance in self._instances:
             instance.is_stopped = True
@@ -131,6 +134,12 @@ class World:
             else:
                 proxy.asleep_until = self.now + self.rng.choice([1, 10, 20, 30])
         self.at(self.rng.expovariate(10), self._go_wrong)
+
+    def _follow(self) -> None:
+        for proxy in self._proxies:
+            if proxy.asleep_until < self.now:
+                proxy.follow()
+        self.at(_FOLLOW_SECONDS, self._follow)
 
     def _forget(self) -> None:
         if self.rng.random() < 0.1 and self.coordinator.expire():

@@ -7,12 +7,12 @@ import pytest
 
 from kordon.proxy.ordering.lent_epochs import Refusal
 from kordon.testing.lent_epochs.producers import Promises, Request
-from kordon.testing.lent_epochs.proxies import Answer
+from kordon.testing.lent_epochs.proxies import Answer, Proxy
 from kordon.testing.lent_epochs.rules import RULES, Rule
 from kordon.testing.lent_epochs.run import World, play
 
 SEEDS = range(40)
-SEEDS_WITHOUT_A_RULE = range(60)
+SEEDS_WITHOUT_A_RULE = range(120)
 SEEDS_OF_DEEP = range(40, 4000)
 
 
@@ -36,6 +36,14 @@ def test_without_a_rule_some_promise_breaks(rule: Rule) -> None:
     """Each one is needed."""
     with rule.taken_out():
         assert any(play(seed, round_kordon=rule.round_kordon) for seed in SEEDS_WITHOUT_A_RULE)
+
+
+def test_somebody_mends_what_a_late_record_would_spoil(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer dies before it can, nobody asks for anything, and compaction leaves the late record alone."""
+    seed = 1388
+    assert play(seed) == []
+    monkeypatch.setattr(Proxy, "follow", lambda _: None)  # pyright: ignore[reportUnknownLambdaType]
+    assert play(seed) == ["fenced-alone: instance 1 is fenced, and nobody else has come"]
 
 
 def test_a_seed_plays_the_same_again() -> None:
