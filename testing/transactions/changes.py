@@ -39,7 +39,7 @@ class Changes:
         cluster = self._cluster
         self._announce(coming)
         number = cluster.announcement.number
-        yield from self._all(lambda each: each.acknowledged >= number)
+        yield lambda: self._all(lambda each: each.acknowledged >= number)
         left = cluster.announcement.left(cluster.layout.homes)
         if self._world.happens(0.15):
             return self._announce({})
@@ -47,7 +47,7 @@ class Changes:
             return self._announce({})
         sealed = left or frozenset(cluster.layout.homes.values())
         yield from self._fence(sealed)
-        ends = {q: log.end for q, log in cluster.logs.items()}
+        ends = {q: log.high_watermark for q, log in cluster.logs.items()}
         cluster.layout = cluster.layout.moved(coming, ends)
         cluster.fenced = frozenset()
         self._announce({})
@@ -58,10 +58,9 @@ class Changes:
         self._cluster.announcement = Announcement(self._cluster.announcement.number + 1, coming)
         self._world.tell(f"announces {coming}")
 
-    def _all(self, has: Callable[[Worker], bool]) -> Activity[None]:
-        """Waits for all workers, or for the end of their leases."""
-        for worker in self._workers:
-            yield lambda: has(worker) or not worker.has_lease  # noqa: B023 - until it goes on
+    def _all(self, has: Callable[[Worker], bool]) -> bool:
+        """Whether all workers that have a lease have done something."""
+        return all(has(each) or not each.has_lease for each in self._workers)
 
     def _wait_for_older(self, left: frozenset[int], *, is_mend: bool) -> Activity[bool]:
         """Returns False: somebody withdrew the change."""
@@ -88,6 +87,10 @@ class Changes:
         self._cluster.fenced = sealed
         for worker in self._workers:
             worker.has_acknowledged_fence = False
-        yield from self._all(lambda each: each.has_acknowledged_fence)
         logs = [self._cluster.logs[q] for q in sorted(sealed)]
-        yield lambda: all(log.high_watermark == log.end for log in logs)
+        yield (
+            lambda: (
+                self._all(lambda each: each.has_acknowledged_fence)
+                and all(log.high_watermark == log.end for log in logs)
+            )
+        )

@@ -34,7 +34,7 @@ class Layout:
 
         Args:
             coming: By virtual partition that moves, its next home.
-            ends: By physical partition, its log end.
+            ends: By physical partition, its high watermark: what lies beyond may be taken by an election.
         """
         stays = list(self.stays)
         for v, q in coming.items():

@@ -176,7 +176,7 @@ class Log:
         if known is not None and epoch < known.epoch:
             return None
         if known is None or known.start_offset == NOT_OPEN:
-            self._excuse_late(producer_id)
+            self._excuse_late(producer_id, txns)
         self._hanging.discard(producer_id)
         return self.append(Entry(Marker(self.end, producer_id, epoch, is_commit), txns=txns))
 
@@ -237,15 +237,16 @@ class Log:
             if txn.is_v1:
                 self._hanging.add(txn.producer_id)
 
-    def _excuse_late(self, producer_id: int) -> None:
+    def _excuse_late(self, producer_id: int, txns: tuple[Txn, ...]) -> None:
         """Lets late records of v1 show that a marker without a witness may commit, as it would in Kafka."""
         for entry in reversed(self.entries):
             if entry.what.producer_id != producer_id:
                 continue
             if not isinstance(entry.what, Batch):
                 return
-            if entry.record is not None and entry.record.txn.is_v1 and entry.record.txn.outcome is not None:
-                entry.record.may_show = True
+            record = entry.record
+            if record is not None and record.txn not in txns and record.txn.is_v1 and record.txn.outcome is not None:
+                record.may_show = True
 
 
 def is_of_v1(entry: Entry) -> bool:

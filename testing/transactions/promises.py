@@ -43,7 +43,7 @@ def _is_wrongly_shown(each: Read) -> bool:
     record = each.record
     if record.is_forged:
         return True
-    is_excused = record.may_show or (record.txn.is_v1 and each.partition in record.txn.unmarked)
+    is_excused = record.may_show or (record.txn.is_v1 and _is_in_doubt(each))
     return record.txn.outcome is not True and not is_excused
 
 

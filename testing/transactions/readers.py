@@ -155,7 +155,9 @@ class Reader:
     def _open_ones(self, place: _Place, end: int) -> Iterator[int]:
         """Returns the offsets of batches below an end that may still be committed."""
         log, stay = place.log, self._cluster.layout.stays[self.v][self._stay]
-        unread = ((offset, log.entries[offset]) for offset in range(max(place.read_to, log.log_start), end))
+        unread = (
+            (offset, log.entries[offset]) for offset in range(max(place.read_to, log.log_start), min(end, log.end))
+        )
         for offset, entry in chain(place.found, unread):
             record, is_own = entry.record, (entry.v, entry.move) == (self.v, stay.move) and stay.holds(offset)
             is_open = record is not None and record.txn.outcome is None and not record.is_forged

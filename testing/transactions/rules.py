@@ -22,12 +22,15 @@ from kordon.proxy.ordering.transactions import (
 )
 from kordon.proxy.ordering.transactions.absences import Absences
 from kordon.proxy.ordering.transactions.adds import Course, Plan
-from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Event, Witness
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions
 from kordon.proxy.ordering.transactions.stable_offset import StableOffset
 from kordon.testing.transactions import workers
+from kordon.testing.transactions.codes import Code
+from kordon.testing.transactions.logs import Txn
+from kordon.testing.transactions.world import Activity
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,14 @@ def _without_lease(planned: Plan, layout_epoch: int, announcement: int, *, has_l
     return adds.course(planned, layout_epoch, announcement, has_lease=True)
 
 
+def _as_remembered(worker: Any, leader_epoch: int, claim: Claim, txn: Txn, q: int) -> Activity[Code]:
+    if worker._beliefs.is_open(claim, q, Ground(worker.layout.epoch, leader_epoch)):
+        return Code.OK
+    code: Code = yield from _OPEN_UNDER(worker, leader_epoch, claim, txn, q)
+    return code
+
+
+_OPEN_UNDER: Final = vars(workers.Worker)["_open_under"]
 _IS_PASSED_OVER: Final = outcome.is_passed_over
 
 PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
@@ -86,10 +97,12 @@ PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
         _Place(beliefs, "has_same_layout", _constant(True)),
         _Place(OlderTransactions, "left", _constant(frozenset())),
     ),
-    "OWN-TRANSACTION": (_Place(Beliefs, "has_right", _constant(True)),),
+    "OWN-TRANSACTION": _Place(Beliefs, "has_right", _constant(True)),
     "OWN-TRANSACTION: of one principal": _Place(beliefs, "_right", _whoever),
     "ASKED-LEADER: of the leader": _Place(open_answers, "is_of_leader", _constant(True)),
     "ASKED-LEADER: replicated": _Place(open_answers, "is_replicated", _constant(True)),
+    "ASKED-LEADER: each time": _Place(workers.Worker, "_open_under", _as_remembered),
+    "ASKED-LEADER: the sequence that follows": _Place(workers, "witness_sequence", _constant(0)),
     "DOUBLE-ADD": _Place(adds, "coming_homes", _constant(frozenset())),
     "DOUBLE-ADD: under one plan": _Place(adds, "is_fresh", _constant(True)),
     "DOUBLE-ADD: under a lease": _Place(workers, "course", _without_lease),

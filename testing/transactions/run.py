@@ -71,8 +71,7 @@ class _Life:
             self._world.step()
         self._world.is_healing = True
         self._rest()
-        if not self._world.wrong:
-            self._world.wrong.extend(broken(self._cluster, self._readers))
+        self._world.wrong.extend(broken(self._cluster, self._readers))
         return Run(self._seed, self._world, self._cluster, self._readers)
 
     def _rest(self) -> None:

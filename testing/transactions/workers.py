@@ -189,7 +189,7 @@ class Worker:
             return Code.OK
         self._beliefs.close(inquiry)
         if step is Step.REFUSE:
-            self._judge_refusal(record.txn, q)
+            self._judge_refusal(record, q)
             return Code.INVALID_TXN_STATE
         self.refresh(q)
         return Code.NOT_LEADER
@@ -243,9 +243,10 @@ class Worker:
         yield None
         return slot.put(code)
 
-    def _judge_refusal(self, txn: Txn, q: int) -> None:
+    def _judge_refusal(self, record: Record, q: int) -> None:
         """A transaction is refused when a witness of it was lost, not for what Kordon does itself."""
-        is_open = self._cluster.coordinators[txn.transactional_id].is_open_for(txn)
+        txn = record.txn
+        is_open = self._cluster.coordinators[txn.transactional_id].is_open_for(txn) and not record.is_forged
         is_shaken = any(log.shaken >= txn.began for log in self._cluster.logs.values())
         if is_open and not is_shaken and not txn.is_native:
             self._world.break_promise(f"transaction {txn.number} was refused on {q} though it was open")
