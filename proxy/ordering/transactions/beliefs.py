@@ -16,7 +16,7 @@ are no secret.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
@@ -27,6 +27,9 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 RIGHT_SECONDS: Final = 1.0
 """For which a client's right to its transactional id counts, from when its broker was asked."""
+
+_MOST_OF_ONE: Final = 1_000
+"""Beliefs and rights kept of one producer: a transaction of v2 has an epoch of its own, and may end elsewhere."""
 
 
 class Claim(NamedTuple):
@@ -78,19 +81,27 @@ class Step(Enum):
     """Answer NOT_LEADER_OR_FOLLOWER: nobody can say now."""
 
 
+@dataclass(slots=True)
+class _Producer:
+    """What is believed of one producer."""
+
+    open: dict[tuple[Claim, int], Ground] = field(default_factory=dict[tuple[Claim, int], Ground])
+    """By claim and physical partition."""
+    rights: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
+    """When a broker was asked, by principal and transactional id."""
+
+
 class Beliefs:
     """The beliefs of one worker about one topic.
 
     Args:
-        most: Beliefs kept at most, and rights. Beyond it the oldest are forgotten.
+        most: Producers of which something is kept at most. Beyond it the oldest are forgotten.
     """
 
-    def __init__(self, most: int = 100_000) -> None:
+    def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._open: dict[tuple[Claim, int], Ground] = {}
-        self._rights: dict[tuple[str, str, int], float] = {}
+        self._producers: dict[int, _Producer] = {}
         self._under_way: dict[int, set[Inquiry]] = {}
-        """By producer id."""
 
     def step(self, claim: Claim, protocol: Protocol, partition: int, ground: Ground, now: float) -> Step:
         """Returns what comes next before data of a transaction are written.
@@ -108,12 +119,14 @@ class Beliefs:
 
     def has_right(self, claim: Claim, now: float) -> bool:
         """Whether the client's broker has said lately that it may use the transactional id for this producer."""
-        asked = self._rights.get(_right(claim))
+        known = self._producers.get(claim.producer_id)
+        asked = known.rights.get(_right(claim)) if known is not None else None
         return asked is not None and now - asked <= RIGHT_SECONDS
 
     def is_open(self, claim: Claim, partition: int, ground: Ground) -> bool:
         """Whether a producer is known to be open on a partition, on the ground that there is now."""
-        believed = self._open.get((claim, partition))
+        known = self._producers.get(claim.producer_id)
+        believed = known.open.get((claim, partition)) if known is not None else None
         return believed is not None and has_same_ground(believed, ground)
 
     def allow(self, claim: Claim, asked: float) -> None:
@@ -122,7 +135,7 @@ class Beliefs:
         Args:
             asked: When the broker was asked, in seconds on the worker's clock.
         """
-        _keep(self._rights, _right(claim), asked, self._most)
+        _keep(self._of(claim).rights, _right(claim), asked, _MOST_OF_ONE)
 
     def inquire(self, claim: Claim, partition: int, ground: Ground) -> Inquiry:
         """Notes that a witness is about to be sent, or the leader to be asked. Each inquiry is closed or confirmed.
@@ -146,13 +159,19 @@ class Beliefs:
         """Ends an inquiry: the witness was acknowledged, or the leader told the producer open."""
         self.close(inquiry)
         if not inquiry.is_void:
-            _keep(self._open, (inquiry.claim, inquiry.partition), inquiry.ground, self._most)
+            _keep(self._of(inquiry.claim).open, (inquiry.claim, inquiry.partition), inquiry.ground, _MOST_OF_ONE)
 
     def drop(self, producer_id: int) -> None:
         """Forgets a producer: its EndTxn or InitProducerId was answered, or an answer about it was an error."""
-        self._open = {key: ground for key, ground in self._open.items() if key[0].producer_id != producer_id}
-        self._rights = {key: asked for key, asked in self._rights.items() if key[2] != producer_id}
+        self._producers.pop(producer_id, None)
         self._void(producer_id)
+
+    def _of(self, claim: Claim) -> _Producer:
+        known = self._producers.get(claim.producer_id)
+        if known is None:
+            known = _Producer()
+            _keep(self._producers, claim.producer_id, known, self._most)
+        return known
 
     def _void(self, producer_id: int) -> None:
         for inquiry in self._under_way.get(producer_id, ()):
@@ -179,8 +198,8 @@ def has_same_layout(then: Ground, now: Ground) -> bool:
     return then.layout_epoch == now.layout_epoch
 
 
-def _right(claim: Claim) -> tuple[str, str, int]:
-    return claim.principal, claim.transactional_id, claim.producer_id
+def _right(claim: Claim) -> tuple[str, str]:
+    return claim.principal, claim.transactional_id
 
 
 def _keep(kept: dict[_Key, _Value], key: _Key, value: _Value, most: int) -> None:

@@ -116,6 +116,15 @@ def test_an_inquiry_without_an_answer_proves_nothing() -> None:
     assert step(beliefs) is Step.ASK_LEADER
 
 
+def test_beliefs_of_many_epochs_do_not_pile_up() -> None:
+    """EndTxn of these transactions passed through another worker."""
+    beliefs = Beliefs()
+    claims = [CLAIM._replace(epoch=epoch) for epoch in range(1001)]
+    for claim in claims:
+        beliefs.confirm(beliefs.inquire(claim, Q, GROUND))
+    assert [beliefs.is_open(claims[n], Q, GROUND) for n in (0, 1, 1000)] == [False, True, True]
+
+
 def test_the_oldest_belief_is_forgotten_at_the_bound() -> None:
     """To know less costs a question."""
     beliefs = Beliefs(most=2)
