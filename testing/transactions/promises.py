@@ -63,7 +63,8 @@ def _of_agreement(readers: Iterable[Reader]) -> Iterator[str]:
     for reader in readers:
         for each in reader.reads:
             at = each.partition, each.offset, each.record.number
-            if shown.setdefault(at, each.is_shown) != each.is_shown and not _is_in_doubt(each):
+            is_excused = _is_in_doubt(each) or each.record.may_show
+            if shown.setdefault(at, each.is_shown) != each.is_shown and not is_excused:
                 yield f"readers disagree about {at}"
 
 
