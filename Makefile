@@ -24,7 +24,7 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml
 try: $(VENV)/ready ## a broker, two Kordons and clients at work: grow and shrink a topic and kill a proxy by hand (a minute)
 	@$(BIN)/python -m kordon.testing.try_it
 
-demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 5 minutes)
+demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 3 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
 test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); has failed after 20 minutes (AT_MOST=)

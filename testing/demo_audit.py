@@ -9,7 +9,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -49,42 +51,64 @@ def audit_and_break(console: Console, bootstrap: str) -> list[str]:
         What is wrong.
     """
     folder = make_folder(_FOLDER_PREFIX)
-    clean = _audit(console, "this run", folder / "run", "--bootstrap", bootstrap)
+    told = f"one in which a promise is broken on purpose ({FAULT.value})"
+    with (
+        console.status("Spark audits this run; meanwhile a Kordon breaks a promise on purpose"),
+        _audit("this run", folder / "run", "--bootstrap", bootstrap) as run,
+    ):
+        source = ("--bootstrap", bootstrap, "--files", str(_break(bootstrap, folder)))
+        with _audit(told, folder / "broken", *source) as fault:
+            clean, broken = run.report(console), fault.report(console)
     console.print(_table(clean))
     console.print(f"findings: {clean.findings_count}", highlight=False)
+    for each in broken.findings:
+        text = f"{each.row['name']}, {each.row['kind']}: {each.row['text']}"
+        console.print(text, style="yellow", markup=False, highlight=False)
+    kinds = [each.row["kind"] for each in broken.findings]
     wrong = [f"the audit found: {each.row['text']}" for each in clean.findings]
-    return wrong + _break(console, bootstrap, folder)
+    return wrong if kinds == [FAULT.value] else [*wrong, f"the fault {FAULT.value} gave the findings {kinds}"]
 
 
-def _break(console: Console, bootstrap: str, folder: Path) -> list[str]:
-    """Has a Kordon break a promise, and audits that alone; returns what is wrong."""
+def _break(bootstrap: str, folder: Path) -> Path:
+    """Has a Kordon break a promise; returns the folder of its decisions, which alone are audited for it."""
     decisions = folder / "decisions"
     decisions.mkdir()
     recorded = {"decisions": {"to": "files", "folder": str(decisions)}}
     with ProxyProcess.start(bootstrap, config=recorded, fault=FAULT) as faulty:
         PLAYS[FAULT](Stage(faulty.bootstrap, bootstrap, BROKEN))
-    told = f"one in which a promise is broken on purpose ({FAULT.value})"
-    broken = _audit(console, told, folder / "broken", "--bootstrap", bootstrap, "--files", str(decisions))
-    for each in broken.findings:
-        text = f"{each.row['name']}, {each.row['kind']}: {each.row['text']}"
-        console.print(text, style="yellow", markup=False, highlight=False)
-    kinds = [each.row["kind"] for each in broken.findings]
-    return [] if kinds == [FAULT.value] else [f"the fault {FAULT.value} gave the findings {kinds}"]
+    return decisions
 
 
-def _audit(console: Console, what: str, out: Path, *source: str) -> Report:
-    """Judges what is on record now; returns what the report says, which stays in the folder; raises AuditFailed."""
-    began = time.monotonic()
-    with console.status(f"Spark audits {what}"):
-        told = [*source, "--out", str(out), "--once", "--findings-topic", "", *_ALL_KEYS]
-        command = [str(Path(sys.executable).with_name("kordon")), "audit", "run", *told]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=AUDIT_SECONDS, check=False)
-    if done.returncode not in (0, 1, 3):  # all is well, something is broken, something cannot be told
-        raise AuditFailed(f"{' '.join(command)} failed:\n{done.stdout[-1500:]}{done.stderr[-1500:]}")
-    report = write(out, out / "report.html")
-    console.print(f"Spark audited {what}: {time.monotonic() - began:.1f} s", highlight=False)
-    console.print(f"  the report: {out / 'report.html'}", highlight=False, soft_wrap=True)
-    return report
+@dataclass(frozen=True, slots=True)
+class _Audit:
+    """An audit at work on what was on record when it began."""
+
+    what: str
+    out: Path
+    process: subprocess.Popen[str]
+    began: float
+
+    def report(self, console: Console) -> Report:
+        """Waits for its end; returns what the report says, which stays in the folder; raises AuditFailed."""
+        output, errors = self.process.communicate(timeout=AUDIT_SECONDS)
+        if self.process.returncode not in (0, 1, 3):  # all is well, something is broken, something cannot be told
+            raise AuditFailed(f"the audit of {self.what} failed:\n{output[-1500:]}{errors[-1500:]}")
+        report = write(self.out, self.out / "report.html")
+        console.print(f"Spark audited {self.what}: {time.monotonic() - self.began:.1f} s", highlight=False)
+        console.print(f"  the report: {self.out / 'report.html'}", highlight=False, soft_wrap=True)
+        return report
+
+
+@contextmanager
+def _audit(what: str, out: Path, *source: str) -> Iterator[_Audit]:
+    told = [*source, "--out", str(out), "--once", "--findings-topic", "", *_ALL_KEYS]
+    command = [str(Path(sys.executable).with_name("kordon")), "audit", "run", *told]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield _Audit(what, out, process, time.monotonic())
+        finally:
+            process.kill()
 
 
 def _table(report: Report) -> Table:
