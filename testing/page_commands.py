@@ -23,9 +23,8 @@ _VARIES: Final = re.compile(
     r"^(?P<lines>…\n)|(?P<rest>…)|(?P<seconds>\d[\d.,]*(?= s\b))|(?P<time>\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ)",
     re.MULTILINE,
 )
-_PROGRESS: Final = re.compile(
-    r"(?:^|(?<=\[y/N\]: ))\S+: (?:\w+ \d+ -> \d+: |being |coming |waits for an answer).*\n", re.MULTILINE
-)
+_STATE: Final = r"\w+ \d+(?: -> \d+| of \d+)?: |\w+ is under way: |being |coming |waits for an answer"
+_PROGRESS: Final = re.compile(rf"(?:^|(?<=\[y/N\]: ))\S+: (?:{_STATE}).*\n", re.MULTILINE)
 """What `kordon topics` says of a change that lasts longer than the page's did."""
 _ANYTHING: Final = {"lines": r"(?:.*\n)*?", "rest": r".*", "seconds": r"[\d.,]+", "time": r"[\d-]+ [\d:]+Z"}
 

@@ -62,6 +62,12 @@ def test_the_first_pages_of_a_reader_are_among_them() -> None:
         ("before 2026-11-21 12:14:05Z, when\n", "before 2027-01-02 03:04:05Z, when\n"),
         ("first\n…\n", "first\nsecond\nthird\n"),
         ("orders has 6 partitions\n", "orders: growing 3 -> 6: writing the fence\norders has 6 partitions\n"),
+        ("a is managed (0.2 s)\n", "a: serving 3: waits for the controller\na is managed (3.5 s)\n"),
+        (
+            "a is managed (0.2 s)\n",
+            "a: serving 3 of 48: not by this proxy, a lease ended\na is managed (3.5 s)\n",
+        ),
+        ("a is managed (0.2 s)\n", "a: manage is under way: writing the layout\na is managed (3.5 s)\n"),
         (
             "…\nContinue? [y/N]: y\norders is managed\n",
             "It means\nContinue? [y/N]: orders: coming under management with 48 virtual partitions: writing\n"
