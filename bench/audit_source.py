@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.types import StructType
 
 from kordon.bench.audit_day import Day
-from kordon.spark_jobs.batches_source import BatchesStream, BatchRanges, Offsets
+from kordon.spark_jobs.batches_source import BatchesStream, BatchRanges, Offsets, offsets_of
 from kordon.spark_jobs.tasks import COLUMNS, forget_archives
 
 if TYPE_CHECKING:
@@ -44,10 +44,7 @@ class RecordedStream(BatchesStream):
     def latestOffset(self) -> Offsets:  # noqa: N802 - Spark's name
         from kordon.bench.audit_log import ends_of  # noqa: PLC0415
 
-        found: Offsets = {}
-        for place, end in sorted(ends_of(self._day, int(self._round.read_text())).items()):
-            found.setdefault(place.topic, {})[str(place.partition)] = end
-        return found
+        return offsets_of(ends_of(self._day, int(self._round.read_text())))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         assert isinstance(partition, BatchRanges)

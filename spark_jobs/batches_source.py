@@ -109,9 +109,9 @@ class BatchesStream(DataSourceStreamReader):
             try:
                 places = cluster.partitions(self._topics)
                 ends = self._pinned(cluster.ends(places, LATEST))
-                return _offsets(self._positions | self._bounded(cluster, ends))
+                return offsets_of(self._positions | self._bounded(cluster, ends))
             except BrokersUnavailable:
-                return _offsets(self._positions)
+                return offsets_of(self._positions)
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Returns what is to be read between two offsets."""
@@ -184,7 +184,8 @@ def places_of(offsets: Mapping[str, Mapping[str, int]]) -> dict[PartitionKey, in
     }
 
 
-def _offsets(places: Mapping[PartitionKey, int]) -> Offsets:
+def offsets_of(places: Mapping[PartitionKey, int]) -> Offsets:
+    """Returns next offsets of partitions as Spark writes them down for topics."""
     found: dict[str, Any] = {}
     for place, next_offset in sorted(places.items()):
         found.setdefault(place.topic, {})[str(place.partition)] = next_offset

@@ -15,9 +15,10 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter
 
 from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
+from kordon.proxy.ordering.versioned_values import read_value
 
 VERSION: Final = 1
 KIND: Final = "epochs"
@@ -48,13 +49,7 @@ class _Value:
     claim: _Claim | None
 
 
-@dataclass(frozen=True, slots=True)
-class _AnyVersion:
-    version: int
-
-
 _VALUE: Final = TypeAdapter(_Value)
-_ANY_VERSION: Final = TypeAdapter(_AnyVersion)
 _ID: Final = TypeAdapter(str)
 
 
@@ -87,12 +82,9 @@ def load(value: bytes) -> Lent | None:
     """
     if len(value) > MOST_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
-    try:
-        read = _VALUE.validate_json(value)
-    except ValidationError:
-        if _ANY_VERSION.validate_json(value).version != VERSION:
-            return None
-        raise
+    read = read_value(value, _VALUE, VERSION)
+    if read is None:
+        return None
     claim = None
     if read.claim is not None:
         claim = Claim(read.claim.token, _identity(read.claim.given), read.claim.epochs)

@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, NamedTuple
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter
 
 from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, TopicReport
+from kordon.proxy.ordering.versioned_values import read_value
 
 VERSION: Final = 1
 KIND: Final = "positions"
@@ -57,13 +58,7 @@ class _Value:
     topics: Mapping[str, _Rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _AnyVersion:
-    version: int
-
-
 _VALUE: Final = TypeAdapter(_Value)
-_ANY_VERSION: Final = TypeAdapter(_AnyVersion)
 _PLACE: Final = TypeAdapter(MemberKey)
 
 
@@ -98,11 +93,8 @@ def load(value: bytes) -> MemberReport | None:
         raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")
     if (elements := value.count(b",")) > MOST_ELEMENTS:
         raise ValueError(f"it has {elements} elements, and at most {MOST_ELEMENTS} are read")
-    try:
-        read = _VALUE.validate_json(value)
-    except ValidationError:
-        if _ANY_VERSION.validate_json(value).version != VERSION:
-            return None
-        raise
+    read = read_value(value, _VALUE, VERSION)
+    if read is None:
+        return None
     topics = {name: TopicReport(rows.owned, array("i", rows.wanted)) for name, rows in read.topics.items()}
     return MemberReport(read.generation_id, read.sequence, topics, read.said_ms)

@@ -5,11 +5,10 @@ What is replaced is the product's own code, not a copy of it in the simulation.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final
-from unittest.mock import patch
 
 from kordon.client.moves import KeyMoves
 from kordon.client.owned import Owned
@@ -40,16 +39,7 @@ from kordon.proxy.reads.worker_reads import ReadLimits
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.proxy.writes import write_outcomes
 from kordon.proxy.writes.stream_queue import StreamQueue
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a rule is kept."""
-
-    owner: Any
-    name: str
-    instead: Any
-    """What stands there without the rule."""
+from kordon.testing.taken_out import Place, Places, constant, taken_out
 
 
 def _no_image(layout: Layout, change: Change, *_: object) -> dict[int, ImageParts]:
@@ -191,13 +181,6 @@ def _cut_at_once(layout: Layout, takeover_: Any, now_ms: int) -> Any:
     return takeover.TakeoverStep.CUT if step is takeover.TakeoverStep.WAIT else step
 
 
-def _constant(value: object) -> Callable[..., Any]:
-    def answer(*_: object, **__: object) -> object:
-        return value
-
-    return answer
-
-
 _NEXT_STEP: Final = takeover.next_step
 _JUDGE: Final = Writers.judge
 _IMAGES_AFTER: Final = vars(known_topics)["_images_after"]
@@ -208,71 +191,63 @@ _BEYOND: Final = reading.position_beyond
 _PLACE_OF: Final = reading.reading_place
 _AT_CUT: Final = NextImages.at_cut
 
-PLACES: Final[Mapping[str, _Place | tuple[_Place, ...]]] = {
-    "SEQ-IMAGE": _Place(known_topics, "_images_after", _no_image),
-    "SEQ-IMAGE: until brokers forget": _Place(images, "is_forgotten", _constant(True)),
-    "OPENER-ALONE": _Place(Writers, "judge", _no_gate),
-    "LENT-IDENTITY": _Place(LentIdentity, "answered", _told_as_it_is),
-    "NO-OVERTAKING": _Place(StreamQueue, "may_go_by", _constant(True)),
-    "STRAY-HIDDEN": _Place(reading.Tenancy, "owner", _nothing_is_stray),
-    "HOLE-PASSED": _Place(reading, "position_beyond", _no_hole),
-    "NO-FALSE-END": _Place(ReadLimits, "settle_layouts", _settled),
-    "LIVE-LEASE": _Place(Member, "may_serve", _any_lease),
-    "ONE-CONTROLLER": _Place(ControllerRole, "_take_over", _read_before_fenced),
-    "MISSING-WAITED": _Place(Presence, "alone_from", property(_constant(0.0))),
-    "READ-BEFORE-SERVE": _Place(Member, "on_joined", _nothing_is_old),
-    "SHORT-FENCE": _Place(Controller, "_cancel", _constant([])),
-    "FROZEN-READS": _Place(Fence, "limit", _constant(None)),
-    "STILL-CUT": _Place(Snapshot, "is_cut", property(_constant(True))),
-    "STILL-CUT: what was written since images were written ahead": _Place(NextImages, "at_cut", _as_it_was_ahead),
-    "STILL-CUT: what is written ahead counts with its layout": _Place(ImageParts, "in_force", _whatever_its_layout),
-    "LATE-ANSWER": _Place(write_outcomes, "_written", _success),
-    "LATE-ANSWER: kept for the lease": _Place(KeptAnswers, "take", _constant(Fate.TELL)),
-    "PAST-STAYS": _Place(Placements, "residents", _hashed_all_along),
-    "TAKEOVER-WAITS: never back to the old view": _Place(takeover, "may_be_shown", _constant(True)),
-    "TAKEOVER-WAITS: wait for groups": _Place(takeovers, "left_to_read", _constant(0)),
-    "TAKEOVER-WAITS: wait for the old view": _Place(managing, "first_placement", _constant(Placement.LINEAR)),
-    "FENCE-BARRIER": _Place(ManagedTopic, "is_sealed", _constant(False)),
-    "PARENT-FIRST": _Place(Gate, "asks", _asks_of_the_proposal),
-    "PARENT-FIRST: through empty segments": _Place(Gate, "_needs_of", _needs_of_its_parents),
-    "PARENT-FIRST: an answer ends with its segment": _Place(reading, "reading_place", _over_its_end),
+PLACES: Final[Places] = {
+    "SEQ-IMAGE": Place(known_topics, "_images_after", _no_image),
+    "SEQ-IMAGE: until brokers forget": Place(images, "is_forgotten", constant(True)),
+    "OPENER-ALONE": Place(Writers, "judge", _no_gate),
+    "LENT-IDENTITY": Place(LentIdentity, "answered", _told_as_it_is),
+    "NO-OVERTAKING": Place(StreamQueue, "may_go_by", constant(True)),
+    "STRAY-HIDDEN": Place(reading.Tenancy, "owner", _nothing_is_stray),
+    "HOLE-PASSED": Place(reading, "position_beyond", _no_hole),
+    "NO-FALSE-END": Place(ReadLimits, "settle_layouts", _settled),
+    "LIVE-LEASE": Place(Member, "may_serve", _any_lease),
+    "ONE-CONTROLLER": Place(ControllerRole, "_take_over", _read_before_fenced),
+    "MISSING-WAITED": Place(Presence, "alone_from", property(constant(0.0))),
+    "READ-BEFORE-SERVE": Place(Member, "on_joined", _nothing_is_old),
+    "SHORT-FENCE": Place(Controller, "_cancel", constant([])),
+    "FROZEN-READS": Place(Fence, "limit", constant(None)),
+    "STILL-CUT": Place(Snapshot, "is_cut", property(constant(True))),
+    "STILL-CUT: what was written since images were written ahead": Place(NextImages, "at_cut", _as_it_was_ahead),
+    "STILL-CUT: what is written ahead counts with its layout": Place(ImageParts, "in_force", _whatever_its_layout),
+    "LATE-ANSWER": Place(write_outcomes, "_written", _success),
+    "LATE-ANSWER: kept for the lease": Place(KeptAnswers, "take", constant(Fate.TELL)),
+    "PAST-STAYS": Place(Placements, "residents", _hashed_all_along),
+    "TAKEOVER-WAITS: never back to the old view": Place(takeover, "may_be_shown", constant(True)),
+    "TAKEOVER-WAITS: wait for groups": Place(takeovers, "left_to_read", constant(0)),
+    "TAKEOVER-WAITS: wait for the old view": Place(managing, "first_placement", constant(Placement.LINEAR)),
+    "FENCE-BARRIER": Place(ManagedTopic, "is_sealed", constant(False)),
+    "PARENT-FIRST": Place(Gate, "asks", _asks_of_the_proposal),
+    "PARENT-FIRST: through empty segments": Place(Gate, "_needs_of", _needs_of_its_parents),
+    "PARENT-FIRST: an answer ends with its segment": Place(reading, "reading_place", _over_its_end),
     "PARENT-FIRST: positions of one generation": (
-        _Place(Positions, "of", _of_any_generation),
-        _Place(KeyMoves, "admits", _constant(True)),  # the SDK knows better, and asks for nothing too early
+        Place(Positions, "of", _of_any_generation),
+        Place(KeyMoves, "admits", constant(True)),  # the SDK knows better, and asks for nothing too early
     ),
-    "FLUSH-BEFORE-LOAD: flush before it is told": _Place(Owned, "begin_flush", _nothing_to_flush),
-    "FLUSH-BEFORE-LOAD: load before it is read": _Place(Owned, "_is_entered_freely", _constant(True)),
-    "KEY-ORDER": _Place(Chain, "stay_of", _home_at_once),
+    "FLUSH-BEFORE-LOAD: flush before it is told": Place(Owned, "begin_flush", _nothing_to_flush),
+    "FLUSH-BEFORE-LOAD: load before it is read": Place(Owned, "_is_entered_freely", constant(True)),
+    "KEY-ORDER": Place(Chain, "stay_of", _home_at_once),
 }
 """By rule of docs/rules.md, or a part of one, what keeps it."""
 
-OF_WRITERS: Final[Mapping[str, _Place]] = {
-    "COUNT-FENCE: the image before the count": _Place(Writers, "judge", _count_before_image),
-    "COUNT-FENCE: images of physical partitions": _Place(known_topics, "_images_after", _no_physical_image),
-    "COUNT-FENCE: the count": _Place(write_sequencer, "_is_outdated", _any_count),
+OF_WRITERS: Final[Places] = {
+    "COUNT-FENCE: the image before the count": Place(Writers, "judge", _count_before_image),
+    "COUNT-FENCE: images of physical partitions": Place(known_topics, "_images_after", _no_physical_image),
+    "COUNT-FENCE: the count": Place(write_sequencer, "_is_outdated", _any_count),
 }
 """The same, of rules that only clients of the dialect need which write."""
 
-OF_DELIVERING: Final[Mapping[str, _Place]] = {
-    "TAKEOVER-SHARES": _Place(reading, "_shared", _constant(())),
-    "TAKEOVER-SHARES: the cut waits for the old view": _Place(takeover_steps, "next_step", _cut_at_once),
-    "TAKEOVER-SHARES: wait for groups behind the cut": _Place(takeovers, "left_to_read", _constant(0)),
+OF_DELIVERING: Final[Places] = {
+    "TAKEOVER-SHARES": Place(reading, "_shared", constant(())),
+    "TAKEOVER-SHARES: the cut waits for the old view": Place(takeover_steps, "next_step", _cut_at_once),
+    "TAKEOVER-SHARES: wait for groups behind the cut": Place(takeovers, "left_to_read", constant(0)),
 }
 """The same, of takeovers in which no record waits."""
 
 
-@contextmanager
-def without(rule: str) -> Iterator[None]:
+def without(rule: str) -> AbstractContextManager[None]:
     """Takes a rule out for a while.
 
     Args:
         rule: One of `PLACES`, `OF_WRITERS` or `OF_DELIVERING`; empty: none.
     """
-    if not rule:
-        yield
-        return
-    kept = ({**PLACES, **OF_WRITERS, **OF_DELIVERING})[rule]
-    with ExitStack() as stack:
-        for place in kept if isinstance(kept, tuple) else (kept,):
-            stack.enter_context(patch.object(place.owner, place.name, place.instead))
-        yield
+    return taken_out(rule, {**PLACES, **OF_WRITERS, **OF_DELIVERING})

@@ -1,0 +1,52 @@
+"""Rules that a simulation goes without, to show what breaks then: what keeps each, and what stands there instead.
+
+What is replaced is the product's own code, not a copy of it in the simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+from unittest.mock import patch
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rule is kept."""
+
+    owner: Any
+    name: str
+    instead: Any
+    """What stands there without the rule."""
+
+
+Places: TypeAlias = Mapping[str, Place | tuple[Place, ...]]
+"""By rule, or a part of one, what keeps it."""
+
+
+def constant(value: object) -> Callable[..., Any]:
+    """Returns a function that returns a value, whatever it is given."""
+
+    def answer(*_: object, **__: object) -> object:
+        return value
+
+    return answer
+
+
+@contextmanager
+def taken_out(rule: str, places: Places) -> Iterator[None]:
+    """Takes a rule out for a while.
+
+    Args:
+        rule: One of `places`; empty: none.
+    """
+    if not rule:
+        yield
+        return
+    kept = places[rule]
+    with ExitStack() as stack:
+        for place in kept if isinstance(kept, tuple) else (kept,):
+            stack.enter_context(patch.object(place.owner, place.name, place.instead))
+        yield
