@@ -18,7 +18,7 @@ from kordon.bench.audit_keys import ONE_IN, fill
 from kordon.bench.audit_topics import Phase, topics_of
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import HEADER_BYTES, LOG_OVERHEAD
-from kordon.proxy.ordering.identity import CLIENT_BITS, MOVES, NO_V, tag
+from kordon.proxy.ordering.identity import MOVES, NO_V, WRITER_BITS, tag
 from kordon.spark_jobs.batch_reader import HEADER, read_partition
 from kordon.spark_jobs.brokers import PartitionKey
 from kordon.spark_jobs.judging.shipments import What
@@ -108,7 +108,7 @@ def _regular(day: Day, phase: Phase, q: int, places: Numbers) -> _Headers:
     v = np.where(stream < 0, NO_V, stream) + 1
     owner = v << 8 | written.move[chosen] % MOVES
     home = np.where(stream < 0, phase.layout.homes.index(q), stream)
-    return _Headers(owner << CLIENT_BITS | FIRST_PRODUCER + producer, sequence, at, home)
+    return _Headers(owner << WRITER_BITS | FIRST_PRODUCER + producer, sequence, at, home)
 
 
 def _header(day: Day, first: int, told: _Headers) -> npt.NDArray[Any]:

@@ -37,40 +37,40 @@ class Written(NamedTuple):
 
 
 Image = Mapping[int, Written]
-"""What producers had written of one virtual partition, by the producer id that the client knows."""
+"""What producers had written of one virtual partition, by writer (`identity.writer_id`)."""
 
 
 class Packed(Mapping[int, Written]):
     """What producers had written, in 16 bytes each, as every worker keeps all rows of all topics.
 
     Args:
-        written: By the producer id that the client knows.
+        written: By writer (`identity.writer_id`).
     """
 
     def __init__(self, written: Mapping[int, Written]) -> None:
         rows = sorted(written.items())
-        self._ids = array("q", (client_id for client_id, _ in rows))
+        self._ids = array("q", (writer for writer, _ in rows))
         self._epochs = array("i", (each.epoch for _, each in rows))
         self._last_sequences = array("i", (each.last_sequence for _, each in rows))
         self._first, self._last = (rows[0][0], rows[-1][0]) if rows else (0, -1)
 
-    def get(self, client_id: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
+    def get(self, writer: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
         """Finds a producer; most lookups lie outside the range of ids, and end there."""
-        if not self._first <= client_id <= self._last:
+        if not self._first <= writer <= self._last:
             return default
-        place = bisect_left(self._ids, client_id)
-        if self._ids[place] != client_id:
+        place = bisect_left(self._ids, writer)
+        if self._ids[place] != writer:
             return default
         return Written(self._epochs[place], self._last_sequences[place])
 
-    def __getitem__(self, client_id: int) -> Written:
-        found = self.get(client_id)
+    def __getitem__(self, writer: int) -> Written:
+        found = self.get(writer)
         if found is None:
-            raise KeyError(client_id)
+            raise KeyError(writer)
         return found
 
-    def __contains__(self, client_id: object) -> bool:
-        return isinstance(client_id, int) and self.get(client_id) is not None
+    def __contains__(self, writer: object) -> bool:
+        return isinstance(writer, int) and self.get(writer) is not None
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids)
@@ -93,7 +93,7 @@ class ImageRecord:
     """A part of an image, as one move has written it down."""
 
     written: Annotated[Mapping[int, Written], PlainSerializer(_as_dict, return_type=dict[int, Written])]
-    """Producers that wrote in the home that was left and are in no newer part, by the id that the client knows."""
+    """Producers that wrote in the home that was left and are in no newer part, by writer."""
     cut_ms: int
     """When the home was left, in milliseconds since 1970; none of these producers wrote there later."""
     begins: Annotated[int, Field(exclude_if=not_)] = 0
@@ -116,16 +116,16 @@ class ImageParts(Mapping[int, Written]):
         """The newest first."""
         self._newest_first = tuple(part.written for part in self.parts.values())
 
-    def __getitem__(self, client_id: int) -> Written:
-        found = self.get(client_id)
+    def __getitem__(self, writer: int) -> Written:
+        found = self.get(writer)
         if found is None:
-            raise KeyError(client_id)
+            raise KeyError(writer)
         return found
 
-    def get(self, client_id: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
+    def get(self, writer: int, default: Written | None = None) -> Written | None:  # type: ignore[override]
         """Finds a producer, in the newest part that has it; every batch asks, and most find nothing."""
         for written in self._newest_first:
-            if (found := written.get(client_id)) is not None:
+            if (found := written.get(writer)) is not None:
                 return found
         return default
 
@@ -202,8 +202,8 @@ def sequence_of_client(written: Written | None, epoch: int, sequence: int) -> in
 def in_client_count(before: Image, here: Mapping[int, Written]) -> dict[int, Written]:
     """Returns the producers that have written in a home, in the client's count; `before` is the home's image."""
     return {
-        client_id: Written(found.epoch, sequence_of_client(before.get(client_id), found.epoch, found.last_sequence))
-        for client_id, found in here.items()
+        writer: Written(found.epoch, sequence_of_client(before.get(writer), found.epoch, found.last_sequence))
+        for writer, found in here.items()
     }
 
 
@@ -252,7 +252,7 @@ def still_needed(part: ImageRecord, newer: Set[int], forgotten_ms: int) -> Image
     """
     if is_forgotten(part, forgotten_ms):
         return None
-    left = {client_id: kept for client_id, kept in part.written.items() if client_id not in newer}
+    left = {writer: kept for writer, kept in part.written.items() if writer not in newer}
     if not left:
         return None
     if 2 * len(left) > len(part.written):

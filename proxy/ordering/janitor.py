@@ -54,7 +54,7 @@ class Visible(NamedTuple):
 
 
 def marker_id(layout_epoch: int, producer_id: int) -> int:
-    """Returns the producer id of markers in the log, made of a broker's, which is below 2^40, and the layout epoch."""
+    """Returns the producer id of markers in the log, made of a broker's, which is below 2^38, and the layout epoch."""
     return tag(JANITOR, layout_epoch, producer_id)
 
 

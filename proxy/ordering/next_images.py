@@ -26,7 +26,7 @@ from kordon.proxy.ordering.placements import Epoch
 from kordon.proxy.ordering.streams import Stream, physical_stream
 
 Found: TypeAlias = dict[Owner | None, dict[int, Written]]
-"""What producers have written to a partition, by whose it is (None: nobody's) and the id that the client knows."""
+"""What producers have written to a partition, by whose it is (None: nobody's) and the writer (`identity.writer_id`)."""
 
 _NO_IMAGE: Final = ImageParts()
 _ENOUGH: Final = PRODUCERS_OF_A_PART // 2
@@ -54,13 +54,13 @@ def sorted_out(written: Mapping[int, tuple[int, int]]) -> Found:
     found: Found = {}
     for producer_id, (epoch, last_sequence) in written.items():
         identity = untag(producer_id)
-        owner, client_id = (identity.owner, identity.client_id) if identity is not None else (None, producer_id)
-        found.setdefault(owner, {})[client_id] = Written(epoch, last_sequence)
+        owner, writer = (identity.owner, identity.writer) if identity is not None else (None, producer_id)
+        found.setdefault(owner, {})[writer] = Written(epoch, last_sequence)
     return found
 
 
 def written_by(stream: Stream, home: Stay, found: Found) -> dict[int, Written]:
-    """Returns who has written of a stream on its present home, by the id that the client knows."""
+    """Returns who has written of a stream on its present home, by writer (`identity.writer_id`)."""
     nobodys = {} if home.tagged else found.get(None, {})
     return nobodys | found.get(owner_of(stream, home.move), {})
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.identity import CLIENT_BITS, JANITOR, MOVES, Identity, untag
+from kordon.proxy.ordering.identity import JANITOR, MOVES, WRITER_BITS, Identity, untag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.streams import Stream, physical_stream
@@ -91,12 +91,12 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
                 return past  # its log is passed on as it is, control batches included
         if is_control:
             return Hidden.CONTROL
-        found = self._tagged.get(producer_id >> CLIENT_BITS)
+        found = self._tagged.get(producer_id >> WRITER_BITS)
         if found is None:
             identity = untag(producer_id)
             if identity is None:
                 return Hidden.BYPASS
-            found = self._look_up(identity, producer_id >> CLIENT_BITS)
+            found = self._look_up(identity, producer_id >> WRITER_BITS)
         for stay, resident in found:
             if stay.holds(base_offset):
                 return resident or self._of_segment(stay)
@@ -113,7 +113,7 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
         identity = untag(producer_id)
         if identity is None or identity.v == JANITOR or any(past.stay.holds(base_offset) for past in self.untagged):
             return True
-        return bool(self._look_up(identity, producer_id >> CLIENT_BITS))
+        return bool(self._look_up(identity, producer_id >> WRITER_BITS))
 
     def _of_segment(self, segment: Stay) -> Resident | Hidden:
         """Returns the owners of what dialect clients wrote in a segment: one resident, or several."""

@@ -62,7 +62,7 @@ class Writers:
     def judge(
         self,
         image: Image,
-        client_id: int,
+        writer: int,
         epoch: int,
         base_sequence: int,
         last_sequence: int,
@@ -74,20 +74,20 @@ class Writers:
 
         Args:
             image: Of the virtual partition.
-            client_id: The producer id that the client knows.
+            writer: Whose sequences it goes on with (`identity.writer_id`).
             base_sequence: Of its first record, in the client's count.
             last_sequence: Of its last record.
             asked: Whether the broker was asked since the batch came, and does not know its identity.
             is_outdated: Whether it is not to be written under the present layout; if it stands in an earlier segment,
                 that is what its client has to know (COUNT-FENCE).
         """
-        written = image.get(client_id)
+        written = image.get(writer)
         sequence = sequence_at_home(written, epoch, base_sequence, last_sequence)
         if isinstance(sequence, WhyNotWritten):
             return sequence
         if is_outdated:
             return WhyUnfit.OUTDATED
-        standing = self._standings.get(client_id)
+        standing = self._standings.get(writer)
         if standing is _Standing.OPEN:
             return sequence
         if standing is _Standing.OPENING:
@@ -98,37 +98,35 @@ class Writers:
             return Pause.QUESTION
         return WhyUnfit.UNKNOWN if written is None and standing is None else WhyUnfit.GAP
 
-    def sent(self, client_id: int) -> bool:
+    def sent(self, writer: int) -> bool:
         """A batch goes to the broker; returns whether it is the first of its identity."""
-        if self._standings.get(client_id) is _Standing.OPEN:
+        if self._standings.get(writer) is _Standing.OPEN:
             return False
-        self._remember(client_id, _Standing.OPENING)
+        self._remember(writer, _Standing.OPENING)
         return True
 
-    def opened(self, client_id: int) -> None:
+    def opened(self, writer: int) -> None:
         """The broker knows the identity."""
-        self._remember(client_id, _Standing.OPEN)
+        self._remember(writer, _Standing.OPEN)
 
-    def failed(self, client_id: int) -> None:
+    def failed(self, writer: int) -> None:
         """The first batch of an identity was not written, as far as is known."""
-        self._remember(client_id, _Standing.FAILED)
+        self._remember(writer, _Standing.FAILED)
 
     def learn(self, begun: Collection[int]) -> None:
         """The broker was asked, and knows these identities."""
-        for client_id in begun:
-            if self._standings.get(client_id) is not _Standing.OPENING:
-                self._remember(client_id, _Standing.OPEN)
+        for writer in begun:
+            if self._standings.get(writer) is not _Standing.OPENING:
+                self._remember(writer, _Standing.OPEN)
 
     def move(self) -> None:
         """Another home: nobody has begun there; whose first batch did not come through still has it to send."""
         self._standings = {
-            client_id: _Standing.FAILED
-            for client_id, standing in self._standings.items()
-            if standing is not _Standing.OPEN
+            writer: _Standing.FAILED for writer, standing in self._standings.items() if standing is not _Standing.OPEN
         }
 
-    def _remember(self, client_id: int, standing: _Standing) -> None:
-        self._standings[client_id] = standing
+    def _remember(self, writer: int, standing: _Standing) -> None:
+        self._standings[writer] = standing
         if len(self._standings) > MOST_REMEMBERED:
             closed = (key for key, value in self._standings.items() if value is not _Standing.OPENING)
-            self._standings.pop(next(closed, client_id))
+            self._standings.pop(next(closed, writer))

@@ -18,7 +18,7 @@ from kordon.proxy.kafka.ends import describe_producers
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.producer import new_identity
 from kordon.proxy.ordering.chain import Stay
-from kordon.proxy.ordering.identity import CLIENT_BITS, LARGEST_CLIENT_ID, tag
+from kordon.proxy.ordering.identity import WRITER_BITS, tag, writer_of
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.writes.stream_queue import StreamQueue
 from kordon.proxy.writes.unsent_writes import UnsentWrites
@@ -128,8 +128,8 @@ class WriterQuestions:
         begun: dict[int, set[int]] = {_owner_bits(queue, home): set() for queue, home in here}
         for run in producers.runs():
             for producer_id in run.ids():
-                if (found := begun.get(producer_id >> CLIENT_BITS)) is not None:
-                    found.add(producer_id & LARGEST_CLIENT_ID)
+                if (found := begun.get(producer_id >> WRITER_BITS)) is not None:
+                    found.add(writer_of(producer_id))
             await asyncio.sleep(0)
         for queue, home in here:
             queue.sequencer.learn(home.partition, home.move, begun[_owner_bits(queue, home)])
@@ -149,4 +149,4 @@ class WriterQuestions:
 
 
 def _owner_bits(queue: StreamQueue, home: Stay) -> int:
-    return tag(queue.stream, home.move, 0) >> CLIENT_BITS
+    return tag(queue.stream, home.move, 0) >> WRITER_BITS

@@ -18,7 +18,7 @@ from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import NO_NODE
 from kordon.proxy.kafka.topology import Topology
-from kordon.proxy.ordering.identity import CLIENT_BITS
+from kordon.proxy.ordering.identity import WRITER_BITS
 from kordon.testing.simulation.kafka import NODES, Batch, Partition, read_records
 from kordon.testing.simulation.world import Pipe
 
@@ -82,7 +82,7 @@ class _Landings:
 
     def written(self, q: int, producer_id: int, number: int) -> None:
         """A broker has written a batch of a request, whose sender still waits for the answer."""
-        place = q, producer_id >> CLIENT_BITS
+        place = q, producer_id >> WRITER_BITS
         if number < self._last.get(place, -1):
             self._cluster.fail(f"partition {q}: a write is overtaken by one that was sent later (NO-OVERTAKING)")
         self._last[place] = number

@@ -20,11 +20,12 @@ from kordon.proxy.ordering.hashing import (
     slot,
     why_not,
 )
-from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag
+from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, Identity, tag, untag, writer_id, writer_of
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.runs import RunHistory
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.testing.layout_histories import COUNTS, histories
 
 TOPIC_ID = UUID(int=7)
@@ -292,11 +293,19 @@ def test_layouts_survive_their_record(layout: Layout) -> None:
     assert LAYOUT_JSON.validate_json(LAYOUT_JSON.dump_json(layout)) == layout
 
 
-@given(st.integers(0, 32_765), st.integers(0, 1000), st.integers(0, LARGEST_CLIENT_ID))
-def test_identities_survive_the_log(v: int, move: int, client_id: int) -> None:
-    """ORIGIN-TAG: who wrote a batch is read back from its producer id, which stays positive."""
-    producer_id = tag(v, move, client_id)
+@given(
+    st.integers(0, 32_765),
+    st.integers(0, 1000),
+    st.integers(0, LARGEST_CLIENT_ID),
+    st.sampled_from([None, *Protocol]),
+)
+def test_identities_survive_the_log(v: int, move: int, client_id: int, protocol: Protocol | None) -> None:
+    """ORIGIN-TAG: who wrote a batch, and by which protocol, is read back from its producer id, which stays positive."""
+    writer = writer_id(client_id, protocol)
+    producer_id = tag(v, move, writer)
     assert 0 < producer_id < 1 << 63
-    assert untag(producer_id) == Identity(v, move % 256, client_id)
+    assert untag(producer_id) == Identity(v, move % 256, client_id, protocol)
+    assert writer_of(producer_id) == Identity(v, move % 256, client_id, protocol).writer == writer
+    assert writer == client_id or protocol is not None
     assert untag(client_id) is None
     assert untag(-1) is None

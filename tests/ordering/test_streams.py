@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS
-from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, NO_V, owner_of, tag, untag
+from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, NO_V, Identity, owner_of, tag, untag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.streams import is_physical, physical_stream, shown_partition
@@ -83,7 +83,7 @@ def test_identities_tell_physical_streams_from_all_virtual_partitions(q: int, ep
     assert shown_partition(stream) == q
     identity = untag(tag(stream, epoch, client_id))
     assert identity is not None
-    assert identity == (NO_V, epoch % 256, client_id)
+    assert identity == Identity(NO_V, epoch % 256, client_id)
     assert identity.is_physical
     assert identity.owner == owner_of(stream, epoch)
     assert identity.owner != owner_of(stream, epoch + 1)

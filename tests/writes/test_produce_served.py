@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kordon.proxy.ordering.identity import Identity
 from kordon.proxy.writes import broker_writer, unsent_writes
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
@@ -36,7 +37,10 @@ async def test_batches_stand_under_their_identities(worker: Worker) -> None:
     assert await worker.send((0, first)) == [(NONE, 0)]
     assert await worker.send((2, second)) == [(NONE, 2)]
     stored = await worker.stored(0)
-    assert [(b.identity, b.sequence, b.values) for b in stored] == [((0, 0, 7), 0, ["a", "b"]), ((2, 0, 7), 0, ["c"])]
+    assert [(b.identity, b.sequence, b.values) for b in stored] == [
+        (Identity(0, 0, 7), 0, ["a", "b"]),
+        (Identity(2, 0, 7), 0, ["c"]),
+    ]
 
 
 async def test_a_retry_is_known_again(worker: Worker) -> None:
