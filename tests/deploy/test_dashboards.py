@@ -246,6 +246,11 @@ def filled_in(expression: str) -> str:
     return expression.replace("$__rate_interval", "15s").replace("$instance", ".*").replace("$topic", ".*")
 
 
+def ever(expression: str) -> str:
+    """Asks what a query has given at any second of five minutes: what a change waits for is shown until it ends."""
+    return f"max_over_time(({filled_in(expression)})[5m:1s])"
+
+
 def numbers(samples: list[dict[str, Any]]) -> list[float]:
     """The values of samples that a panel can draw; NaN is what a quantile of nothing gives."""
     return [value for sample in samples if not math.isnan(value := float(sample["value"][1]))]
