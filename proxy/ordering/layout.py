@@ -15,10 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, NamedTuple
+from operator import not_
+from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.hashing import why_not
@@ -56,6 +57,8 @@ class Layout:
         floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (OWN-FLOOR).
         ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
         janitor: Old values of keys are taken out of partitions that they have left (KIP-253 9).
+        has_transactions: Its logs may hold transactions. Once true it stays so. A record that says it cannot be read by
+            versions that do not know transactions, so they do not serve the topic (UNREAD-UNSERVED).
     """
 
     topic: str
@@ -68,6 +71,7 @@ class Layout:
     floors: Mapping[int, int] | None = None
     ordered_delivery: bool = True
     janitor: bool = False
+    has_transactions: Annotated[bool, Field(exclude_if=not_)] = False
 
     @classmethod
     def created(cls, topic: str, topic_id: UUID, n: int, v_count: int) -> Layout:

@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 from uuid import UUID
 
 import pytest
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter, ValidationError, with_config
 
 from kordon.proxy.ordering.images import ImageRecord, Written
 from kordon.proxy.ordering.layout import Layout
@@ -226,6 +226,10 @@ WISHES: Final[tuple[Wish, ...]] = (
 )
 
 
+STRICT: Final = TypeAdapter(with_config(ConfigDict(extra="forbid"))(FirstTopic))
+"""As versions read since they pass over no field."""
+
+
 def kind(key: str) -> str:
     return key.partition("/")[0]
 
@@ -245,6 +249,24 @@ def test_wishes_have_the_fields_that_the_first_version_gave_them(wish: Wish) -> 
     assert written.keys() == FIRST_WISHES[written["kind"]]
     assert load("wish/w1", json.dumps({"wish": written}).encode()) == WishRecord(wish)
     assert {each.kind for each in WISHES} == FIRST_WISHES.keys()
+
+
+def test_a_version_without_transactions_serves_no_topic_that_has_them() -> None:
+    """Its record has a field that it does not know; the record of any other topic has none."""
+    without = TopicRecord(GROWN, UUID(int=2))
+    having = replace(without, layout=replace(GROWN, has_transactions=True))
+    for record in (without, having):
+        assert load("topic/orders", dump(record)) == record
+    ordinary = json.loads(dump(without))
+    assert STRICT.validate_python({key: value for key, value in ordinary.items() if key != "format"})
+    told = json.loads(dump(having))
+    with pytest.raises(ValidationError, match="has_transactions"):
+        STRICT.validate_python({key: value for key, value in told.items() if key != "format"})
+
+
+def test_a_topic_keeps_its_transactions_through_each_change() -> None:
+    layout = replace(LAYOUT, has_transactions=True)
+    assert layout.changed(layout.next_epoch(4), {0: 100, 3: 0}).has_transactions
 
 
 class Proxy:
