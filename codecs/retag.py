@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 
 import google_crc32c
 
-from kordon.codecs.records import CRC_AT, LOG_OVERHEAD, WritableBuffer
+from kordon.codecs.records import CRC_AT, CRC_FROM, LOG_OVERHEAD, WritableBuffer
 from kordon.codecs.schema import Buffer
 
 PRODUCER_AT: Final = 43
@@ -26,6 +26,13 @@ _BEHIND_PRODUCER: Final = PRODUCER_AT + _PRODUCER.size - LOG_OVERHEAD
 _HEAD: Final = Layout(">8xi5xI22xqhi")
 """A batch's length, CRC, producer_id, producer_epoch and base_sequence."""
 _UINT32: Final = Layout(">I")
+_ATTRIBUTES_AT: Final = CRC_FROM + 1
+"""The position of the lower byte of the attributes."""
+_TRANSACTIONAL: Final = 0x10
+_SIZED: Final = Layout(">8xi5xI")
+"""A batch's length and CRC."""
+_BEHIND_ATTRIBUTES: Final = _ATTRIBUTES_AT + 1 - LOG_OVERHEAD
+"""The bytes that the batch length counts and that do not come after the attributes."""
 
 _POLYNOMIAL: Final = 0x82F63B78
 """CRC-32C (Castagnoli), lowest bit first."""
@@ -55,6 +62,19 @@ def retag(buffer: WritableBuffer, at: int, producer_id: int, producer_epoch: int
     _PRODUCER.pack_into(buffer, at + PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     change = _PRODUCER.pack(old_id ^ producer_id, old_epoch ^ producer_epoch, old_sequence ^ base_sequence)
     _UINT32.pack_into(buffer, at + CRC_AT, crc ^ effect(change, length - _BEHIND_PRODUCER))
+
+
+def set_transactional(buffer: WritableBuffer, at: int, *, is_transactional: bool) -> None:
+    """Says of the batch at `at` that it belongs to a transaction or to none, in place; a wrong CRC stays wrong.
+
+    Args:
+        buffer: As of `retag`.
+    """
+    change = buffer[at + _ATTRIBUTES_AT] & _TRANSACTIONAL ^ is_transactional * _TRANSACTIONAL
+    if change:
+        buffer[at + _ATTRIBUTES_AT] ^= change
+        length, crc = _SIZED.unpack_from(buffer, at)
+        _UINT32.pack_into(buffer, at + CRC_AT, crc ^ effect(bytes((change,)), length - _BEHIND_ATTRIBUTES))
 
 
 def effect(change: bytes, follow: int) -> int:

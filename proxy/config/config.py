@@ -474,6 +474,11 @@ class Ordering(ConfigSection):
         default=2_000,
         description="series of kordon_managed_lag_records; groups without room are reported together",
     )
+    transactions: bool = Field(
+        default=False,
+        description="take transactional writes to managed topics (docs/why/transactions.md); false: refuse them, and"
+        " while the cluster has proxies that do not know them; the same for all proxies of a cluster",
+    )
 
 
 class Decisions(ConfigSection):

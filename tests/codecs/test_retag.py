@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.codecs.records import CRC_AT, CRC_FROM, batches, look_batch
-from kordon.codecs.retag import PRODUCER_AT, crc32c, effect, retag
+from kordon.codecs.retag import PRODUCER_AT, crc32c, effect, retag, set_transactional
 from kordon.proxy.ordering.identity import tag
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection
@@ -73,6 +73,35 @@ def test_damage_is_not_healed(length: int, data: st.DataObject, producer_id: int
     place = data.draw(st.integers(CRC_AT, len(batch) - 1))
     batch[place] ^= data.draw(st.integers(1, 255))
     retag(batch, 0, producer_id, 3, 4)
+    assert stored_crc(batch) != crc32c(batch[CRC_FROM:])
+
+
+@given(LENGTHS, IDS)
+def test_a_batch_leaves_its_transaction_and_comes_back(length: int, producer_id: int) -> None:
+    """DAMAGE-STAYS: the CRC follows the transactional bit too, before and behind another producer's id."""
+    began = a_batch(b"x" * length)
+    batch = bytearray(b"--") + began
+    for is_transactional in (True, True, False):
+        set_transactional(batch, 2, is_transactional=is_transactional)
+        header = look_batch(batch, 2)
+        assert header.is_transactional == is_transactional
+        assert header.crc == crc32c(batch[2 + CRC_FROM :])
+    assert batch[2:] == began
+    set_transactional(batch, 2, is_transactional=True)
+    retag(batch, 2, producer_id, 2, 5)
+    set_transactional(batch, 2, is_transactional=False)
+    retag(batch, 2, 9, 2, 5)
+    assert batch[2:] == began
+
+
+@given(LENGTHS, st.data())
+def test_a_batch_that_leaves_its_transaction_stays_damaged(length: int, data: st.DataObject) -> None:
+    """DAMAGE-STAYS: a batch whose bytes are not those that its CRC was made of has a wrong CRC after, too."""
+    batch = a_batch(b"x" * length)
+    set_transactional(batch, 0, is_transactional=True)
+    place = data.draw(st.integers(CRC_AT, len(batch) - 1))
+    batch[place] ^= data.draw(st.integers(1, 255))
+    set_transactional(batch, 0, is_transactional=False)
     assert stored_crc(batch) != crc32c(batch[CRC_FROM:])
 
 
