@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING, TOPIC_NAME, TRANSACTIONAL_ID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeTransactionsRequest]] = message(
     "DescribeTransactionsRequest",
     field("transactional_ids", array(TRANSACTIONAL_ID), "0+"),
     key=65, versions="0", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeTransactionsResponse]] = message(
     "DescribeTransactionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("transaction_states", array(struct(
@@ -32,3 +35,5 @@ RESPONSE = message(
     )), "0+"),
     key=65, versions="0", flexible="0+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

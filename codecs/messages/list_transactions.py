@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ListTransactionsRequest, ListTransactionsResponse
 from kordon.codecs.primitives import INT16, INT32, INT64, STRING, TRANSACTIONAL_ID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[ListTransactionsRequest]] = message(
     "ListTransactionsRequest",
     field("state_filters", array(STRING), "0+"),
     field("producer_id_filters", array(INT64), "0+"),
@@ -17,7 +20,7 @@ REQUEST = message(
     key=66, versions="0-2", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ListTransactionsResponse]] = message(
     "ListTransactionsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),
@@ -29,3 +32,5 @@ RESPONSE = message(
     )), "0+"),
     key=66, versions="0-2", flexible="0+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

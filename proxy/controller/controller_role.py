@@ -27,6 +27,7 @@ from kordon.proxy.controller.sweeping import Sweeping
 from kordon.proxy.controller.takeover_steps import TakeoverSteps
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.topic_janitor import JanitorTools
+from kordon.proxy.controller.transacting import Transacting
 from kordon.proxy.controller.unmanaging import Unmanaging
 from kordon.proxy.controller.wish_queue import WishQueue
 from kordon.proxy.core.errors import UpstreamUnavailable
@@ -95,6 +96,7 @@ class ControllerRole:
             self._open_wishes,
             managing=Managing(context, admit, bindings=self._bindings, takeovers=takeovers, compaction=compaction),
             unmanaging=unmanaging,
+            transacting=Transacting(context, state, worker.confirm, compaction),
             takeovers=self._takeovers,
             bindings=self._bindings,
             why_untouched=why_untouched,

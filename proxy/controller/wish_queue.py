@@ -17,6 +17,7 @@ from kordon.proxy.controller.managing import Managing
 from kordon.proxy.controller.open_wishes import OpenWishes
 from kordon.proxy.controller.takeover_steps import TakeoverSteps
 from kordon.proxy.controller.takeovers import NotQuiesced
+from kordon.proxy.controller.transacting import Transacting
 from kordon.proxy.controller.unmanaging import Unmanaging
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsRefused
@@ -27,6 +28,7 @@ from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord, why_no_more
 from kordon.proxy.ordering.wishes import (
+    AllowTransactions,
     Delete,
     LeaveOut,
     LookAgain,
@@ -64,6 +66,7 @@ class WishQueue:
         *,
         managing: Managing,
         unmanaging: Unmanaging,
+        transacting: Transacting,
         takeovers: TakeoverSteps,
         bindings: Bindings,
         why_untouched: Callable[[str], str | None],
@@ -72,6 +75,7 @@ class WishQueue:
         self._open_wishes = open_wishes
         self._managing = managing
         self._unmanaging = unmanaging
+        self._transacting = transacting
         self._takeovers = takeovers
         self._bindings = bindings
         self._why_untouched = why_untouched
@@ -171,15 +175,22 @@ class WishQueue:
                 await self._renew(topic, lambda layout: replace(layout, ordered_delivery=ordered))
             case SetJanitor(topic, on):
                 await self._managing.set_janitor(topic, on=on)
+            case AllowTransactions(topic):
+                await self._transacting.allow(topic)
+            case Delete() | Unmanage() | LookAgain():
+                await self._let_go(wish)
+            case _:
+                assert_never(wish)
+        return True
+
+    async def _let_go(self, wish: Delete | Unmanage | LookAgain) -> None:
+        match wish:
             case Delete(topic):
                 await self._unmanaging.let_go(topic)
             case Unmanage(topic):
                 await self._unmanaging.unmanage(topic)
             case LookAgain(topic):
                 await self._bindings.look_at(topic)
-            case _:
-                assert_never(wish)
-        return True
 
     async def _renew(self, topic: str, changed: Callable[[Layout], Layout]) -> None:
         """Writes down a topic's layout as it is to be, if it is not already."""

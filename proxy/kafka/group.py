@@ -72,6 +72,8 @@ class About:
     """How long it may serve without being confirmed."""
     seal: str = ""
     """Of the word that it says when it ends (`presence.sealed`)."""
+    knows_transactions: bool = True
+    """Whether it may serve a topic whose layout says that it has transactions; former versions do not say it."""
 
     def build(self) -> bytes:
         """Returns it as it stands in JoinGroup."""
@@ -89,6 +91,8 @@ class GroupMember:
     """0: it has not told."""
     seal: str = ""
     """Of the word that it says when it ends; empty: it has not told."""
+    knows_transactions: bool = False
+    """Whether it serves topics that have transactions; False: it has not told, as it is of a former version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +269,8 @@ def _member_of(told: Mapping[str, Any]) -> GroupMember:
     if not all(isinstance(each, str) for each in texts) or not told["incarnation"]:
         raise ValueError("no member")
     member_id, incarnation, host, seal = texts
-    return GroupMember(member_id, incarnation, host, min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS), seal)
+    lease_ms = min(max(int(told.get("lease_ms", 0)), 0), MOST_LEASE_MS)
+    return GroupMember(member_id, incarnation, host, lease_ms, seal, told.get("knows_transactions") is True)
 
 
 def build_members(members: Iterable[GroupMember]) -> bytes:

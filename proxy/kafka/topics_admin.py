@@ -38,6 +38,7 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import PartitionEnds, TopicsRefused, refuse
 from kordon.proxy.kafka.group_offsets import GroupOffsets
 from kordon.proxy.kafka.leaders import Leader, topics_asked
+from kordon.proxy.kafka.transaction_coordinators import TransactionCoordinators
 
 __all__ = ["TopicsAdmin", "TopicsRefused"]
 
@@ -52,6 +53,8 @@ _AUTHORIZER: Final = "authorizer.class.name"
 _PRODUCERS_REMEMBERED: Final = "producer.id.expiration.ms"
 _REMEMBERED_BEFORE: Final = "transactional.id.expiration.ms"
 """What brokers went by before they had the other (KIP-854, Kafka 3.5)."""
+_VERIFIED: Final = "transaction.partition.verification.enable"
+"""Brokers have it since Kafka 3.6 (KIP-890)."""
 _REMEMBERED_SECONDS: Final = 1.0
 _POLL_SECONDS: Final = 0.1
 _NEW_TOPIC_SECONDS: Final = 30.0
@@ -63,12 +66,14 @@ class TopicsAdmin:
     Attributes:
         ends: Asks the leaders of partitions about their logs.
         groups: Asks the coordinators of groups.
+        transactions: Asks the coordinators of transactions.
     """
 
     def __init__(self, brokers: Brokers) -> None:
         self._brokers = brokers
         self.ends = PartitionEnds(brokers)
         self.groups = GroupOffsets(brokers)
+        self.transactions = TransactionCoordinators(brokers)
 
     async def create_topic(self, name: str, *, partitions: int, replicas: int, configs: Mapping[str, str]) -> bool:
         """Creates a topic.
@@ -166,6 +171,23 @@ class TopicsAdmin:
                 return None
             times.append(int(told))
         return max(times, default=None)
+
+    async def unverifying(self) -> list[int]:
+        """Returns the brokers that take a transactional batch without asking its coordinator whether it is expected.
+
+        Raises:
+            TopicsRefused: Kordon may not see a broker's configs.
+            UpstreamUnavailable: A broker does not answer.
+        """
+        nodes = sorted(each.node_id for each in (await self._brokers.metadata([])).brokers)
+        results = await asyncio.gather(*(self._ask_broker(node, [_VERIFIED]) for node in nodes))
+        for node, result in zip(nodes, results, strict=True):
+            refuse(f"configs of broker {node}", result)
+        return [
+            node
+            for node, result in zip(nodes, results, strict=True)
+            if {config.name: config.value for config in result.configs}.get(_VERIFIED) != "true"
+        ]
 
     async def _ask_broker(self, node_id: int, names: list[str]) -> DescribeConfigsResponseResult:
         """Asks a broker, which alone tells them, for some of its configs."""

@@ -4,6 +4,7 @@ Adopt        ──> serves the topic under a layout
 Hold         ──> admits no more writes ──> nothing is under way any more ──> Acknowledge
 Release      ──> goes on as before the fence
 Forget       ──> serves the topic no more
+Announce     ──> adds coming homes to transactions, and acknowledges at once (DOUBLE-ADD)
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from kordon.proxy.member.leadership import Leadership
 from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.member.served import ServedParts
 from kordon.proxy.ordering.images import ImageParts
-from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Forget, Hold, Member, Release
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, dump
+from kordon.proxy.ordering.member import Acknowledge, Adopt, Announce, Command, Forget, Hold, Member, Release
+from kordon.proxy.ordering.records import AckRecord, AnnouncementRecord, FenceRecord, TopicRecord, dump
 from kordon.proxy.ordering.takeover import outdates_views
+from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import Offsets, Records
 from kordon.proxy.runtime.tasks import Tasks
@@ -80,6 +82,8 @@ class FenceHolder:
             case Acknowledge(ack):
                 self._notes.acknowledged(ack, offset)
                 self._acknowledge(ack)
+            case Announce(record):
+                self._announce(record)
 
     def on_known(self) -> None:
         """Logs how many topics and layout epochs there are at the start; of each later layout there is a line."""
@@ -108,6 +112,8 @@ class FenceHolder:
             topic = ManagedTopic(layout, record.face_id, images, offset, record.takeover)
         else:
             topic.adopt(layout, images, offset, record.takeover)
+        if (announced := self._member.announcements.get(layout.topic)) is not None:
+            topic.announce(_announcement(announced))
         self._topics.add(topic)
         self._readers.invalidate(layout.topic)
         if not self._is_starting:
@@ -179,6 +185,13 @@ class FenceHolder:
         for command in self._member.on_held(fence.id, told):
             self.perform(command, offset)
 
+    def _announce(self, record: AnnouncementRecord) -> None:
+        """What was planned before is planned anew before its client is told, so nothing is waited for here."""
+        if (topic := self._topics.named(record.topic)) is not None:
+            topic.announce(_announcement(record))
+        if record.coming:
+            self._acknowledge(AckRecord(record.id, self._member.incarnation))
+
     def _acknowledge(self, ack: AckRecord) -> None:
         if not self._leadership.hears(ack):  # who is to know is not here
             self._tasks.start(self._append(f"ack/{ack.fence}/{ack.incarnation}", dump(ack)), name="acknowledge")
@@ -188,6 +201,10 @@ class FenceHolder:
             await self._layouts.append([NewRecord(key, value)])
         except UpstreamUnavailable as error:
             log.warning("acknowledgement_unwritten", key=key, error=str(error))  # the fence is cancelled, in time
+
+
+def _announcement(record: AnnouncementRecord) -> Announcement:
+    return Announcement(record.number, record.coming)
 
 
 def _standing(topic: ManagedTopic, record: FenceRecord) -> Fence | None:

@@ -65,6 +65,9 @@ class ServingLease:
         seals = {each.incarnation: each.seal for each in generation.members if each.seal}
         hosts = {each.incarnation: each.host for each in generation.members}
         self._state.presence.joined(generation.number, members, lease_seconds, clock(), seals=seals, hosts=hosts)
+        self._state.without_transactions = tuple(
+            sorted(each.host for each in generation.members if not each.knows_transactions)
+        )
         self._notes.joined(generation, self._layouts.position)
         self.read_again()
 

@@ -41,6 +41,7 @@ class LayoutsState:
         looked_to: How far compacted topics were looked through, by topic and physical partition.
         behind: How far groups are from the cuts of takeovers, by topic.
         fences_read: Where each fence was read, by topic; those that have ended count no more.
+        without_transactions: The hosts of the group's members that do not know transactions.
     """
 
     def __init__(self, incarnation: str, leftovers: Leftovers) -> None:
@@ -52,6 +53,7 @@ class LayoutsState:
         self.looked_to: dict[str, Mapping[int, int]] = {}
         self.behind: dict[str, BehindRecord] = {}
         self.fences_read: dict[str, StandingFence] = {}
+        self.without_transactions: tuple[str, ...] = ()
 
     def forget(self) -> None:
         """Forgets what was read, as the log is read again from its beginning."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kordon.proxy.ordering.images import ImageParts, ImageRecord
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord, Value, image_place
+from kordon.proxy.ordering.records import AckRecord, AnnouncementRecord, FenceRecord, TopicRecord, Value, image_place
 from kordon.proxy.ordering.soundness import why_impossible
 
 
@@ -64,7 +64,14 @@ class Acknowledge:
     ack: AckRecord
 
 
-Command = Hold | Release | Adopt | Forget | Acknowledge
+@dataclass(frozen=True)
+class Announce:
+    """Have AddPartitionsToTxn mean the coming homes too, and acknowledge that something is to come (DOUBLE-ADD)."""
+
+    record: AnnouncementRecord
+
+
+Command = Hold | Release | Adopt | Forget | Acknowledge | Announce
 
 
 class Member:
@@ -82,6 +89,8 @@ class Member:
         """The number of the reading of the layouts that counts."""
         self._fences: dict[str, FenceRecord] = {}
         self._held: set[str] = set()
+        self.announcements: dict[str, AnnouncementRecord] = {}
+        """What is to come of topics with transactions, or that nothing is, by topic."""
         self._topics: dict[str, TopicRecord] = {}
         self._images: dict[str, dict[int, dict[int, ImageRecord]]] = {}  # by topic, stream and part
 
@@ -135,13 +144,15 @@ class Member:
     def forget(self) -> None:
         """All that was read is read again; until it has been, nothing is served."""
         self.on_joined()
-        for each in (self._fences, self._held, self._topics, self._images):
+        for each in (self._fences, self._held, self._topics, self._images, self.announcements):
             each.clear()
 
     def standing(self) -> list[tuple[str, Command]]:
         """Returns what the records amount to that were read since `forget`, by the key of the record that says so."""
         adopted = [(f"topic/{name}", self._adopt(name, record)) for name, record in self._topics.items()]
-        return [*adopted, *((f"fence/{name}", self._hold(name, fence)) for name, fence in self._fences.items())]
+        announced = [(f"announcement/{name}", Announce(each)) for name, each in self.announcements.items()]
+        fenced = [(f"fence/{name}", self._hold(name, fence)) for name, fence in self._fences.items()]
+        return [*adopted, *announced, *fenced]
 
     def on_record(self, key: str, value: Value | None) -> list[Command]:
         """Takes in a record of the layouts topic; None is a tombstone.
@@ -174,6 +185,11 @@ class Member:
                     raise ValueError(problem)
                 self._fences[rest] = value
                 return [self._hold(rest, value)]
+            case "announcement", AnnouncementRecord():
+                self.announcements[rest] = value
+                return [Announce(value)]
+            case "announcement", None:
+                self.announcements.pop(rest, None)
             case "fence", None:
                 if rest in self._fences:
                     self._end_fence(rest)

@@ -10,6 +10,7 @@
     finding/<name>              what was found wrong with a topic last                         controller
     janitor/<name>              how far a compacted topic was looked through                   controller
     behind/<name>               how far groups are from the cuts of a takeover                 controller
+    announcement/<name>         a change to come of a topic with transactions (DOUBLE-ADD)     controller
 
 The controller writes in transactions, so that a layout, its images and the end of its fence are one.
 
@@ -21,7 +22,7 @@ written; without it, by those of 1. The rule for additions, within a format:
 - So does a kind of key that is not known, unless its record says `"optional": true`. Behind the kind, its key names the
   topic that it is about.
 - A record that cannot be read stops the service of its topic here until another record, or a tombstone, takes its key:
-  `topic`, `image`, `fence` and kinds to come. All others are passed over: what they say is missed, and nothing else.
+  `topic`, `image`, `fence`, `announcement` and kinds to come. All others are passed over: what they say is missed, and nothing else.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from uuid import UUID
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import ErrorDetails, from_json
 
+from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Epoch
@@ -160,6 +162,26 @@ class BehindRecord:
     """By group that is waited for, the offsets before the cuts that it has not committed."""
 
 
+@dataclass(frozen=True)
+class AnnouncementRecord:
+    """A change to come of a topic with transactions, or that none is to come any more (DOUBLE-ADD).
+
+    A topic has one from just before its layout says that it has transactions. Versions without transactions do not know
+    this kind, so they do not serve the topic from then on.
+    """
+
+    id: str
+    """Names it in acknowledgements."""
+    topic: str
+    number: int
+    """Another one with each announcement and each withdrawal."""
+    coming: Mapping[int, int]
+    """By virtual partition that moves, its coming home; empty: nothing is to come, and nobody acknowledges it."""
+    ends: Mapping[int, int] | None = None
+    """By physical partition that something leaves, the log end when all proxies had acknowledged it (OLDER-FIRST);
+    None: they have not yet."""
+
+
 Value = (
     TopicRecord
     | ImageRecord
@@ -171,6 +193,7 @@ Value = (
     | FindingRecord
     | JanitorRecord
     | BehindRecord
+    | AnnouncementRecord
 )
 
 
@@ -203,6 +226,8 @@ _PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "j
 _OPTIONAL: Final = frozenset({"behind"})
 """Kinds that older versions do not know, and can do without."""
 _LARGEST_OFFSET: Final = 1 << 62
+LARGEST_NUMBER: Final = 1 << 53
+"""Of an announcement; behind it they begin with 1 again."""
 _IMAGE_KEY: Final = re.compile(r"image/([^/]+)/(-?\d{1,9})/(\d{1,9})", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
@@ -316,10 +341,21 @@ def _mismatch(key: str, value: Value) -> str:
         case FenceRecord(topic=topic, following=following, taking_over=TopicRecord(layout)):
             is_of_others = topic != rest or layout.topic != rest
             return f"it is about {topic}" if is_of_others else why_unsound(layout) or why_impossible(layout, following)
+        case AnnouncementRecord():
+            return f"it is about {value.topic}" if value.topic != rest else _why_not_announced(value)
         case ImageRecord():
             return "" if image_place(key) is not None else "its key names no part of an image"
         case _:
             return ""
+
+
+def _why_not_announced(value: AnnouncementRecord) -> str:
+    partitions = range(LARGEST_VIRTUAL_PARTITIONS)
+    if not 0 <= value.number <= LARGEST_NUMBER:
+        return f"number {value.number} is impossible"
+    if odd := [each for each in {*value.coming, *value.coming.values(), *(value.ends or ())} if each not in partitions]:
+        return f"partition {odd[0]} is impossible"
+    return ""
 
 
 def why_no_more(record: TopicRecord, following: Epoch) -> str:

@@ -102,4 +102,23 @@ class LookAgain:
     kind: Literal["look again"] = "look again"
 
 
-Wish = Manage | Resize | Unmanage | OrderDelivery | SetJanitor | LeaveOut | RaiseFloors | Delete | LookAgain
+@dataclass(frozen=True, slots=True)
+class AllowTransactions:
+    """Let a managed topic have transactions, for good."""
+
+    topic: str
+    kind: Literal["allow transactions"] = "allow transactions"
+
+
+Wish = (
+    Manage
+    | Resize
+    | Unmanage
+    | OrderDelivery
+    | SetJanitor
+    | LeaveOut
+    | RaiseFloors
+    | Delete
+    | LookAgain
+    | AllowTransactions
+)

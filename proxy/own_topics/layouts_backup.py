@@ -9,8 +9,8 @@
     records       by key, the values of `__kordon.layouts` as `records.py` has them
     sha256        of all the rest, as `json.dumps(rest, sort_keys=True, separators=(",", ":"))` writes it
 
-It has what outlives a proxy: layouts, images, findings, and how far janitors have come. Fences, acknowledgements,
-wishes and their outcomes belong to proxies that are gone when somebody restores it.
+It has what outlives a proxy: layouts, images, findings, and how far janitors have come. Fences,
+announcements, acknowledgements, wishes and their outcomes belong to proxies that are gone when somebody restores it.
 
 The checksum finds damage, no forgery: a file is untrusted, and each record has to be as sound as one of the log.
 """

@@ -31,7 +31,7 @@ _COMMIT_SECONDS: Final = 7.0
 """For each half of the transaction; both are less than its timeout."""
 _GROUP_VERSIONS: Final = range(5)
 _PURPOSE: Final = "restoring"
-_OF_TOPICS: Final = frozenset({"topic", "image", "janitor", "fence"})
+_OF_TOPICS: Final = frozenset({"topic", "image", "janitor", "fence", "announcement"})
 """Kinds of records that are about one layout of a topic."""
 
 

@@ -16,6 +16,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.takeover import Takeover
+from kordon.proxy.ordering.transactions.adds import Announcement
 
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
@@ -145,6 +146,8 @@ class ManagedTopic:
         """Since when this worker has known it, by the wall clock."""
         self.unserved: str | None = None
         """Why nothing of it is written or read here; None: it is."""
+        self.announcement = Announcement(0)
+        """The change to come, if it has transactions and one is (DOUBLE-ADD)."""
         self._changed = asyncio.Event()
 
     @property
@@ -208,6 +211,11 @@ class ManagedTopic:
     def cancel_fence(self) -> None:
         """Goes on under the layout in force."""
         self.fence = None
+        self._tell()
+
+    def announce(self, announcement: Announcement) -> None:
+        """Has AddPartitionsToTxn mean the coming homes too, or those that it has now alone (DOUBLE-ADD)."""
+        self.announcement = announcement
         self._tell()
 
     def serve(self, unserved: str | None) -> None:

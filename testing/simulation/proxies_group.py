@@ -31,7 +31,7 @@ class Coordinator:
         """Joins, and returns when the rebalance has ended."""
         del session_ms
         name, answer = self._proxy.name, self._proxy.loop.create_future()
-        self._about[name] = GroupMember(name, name, about.host, about.lease_ms, about.seal)
+        self._about[name] = GroupMember(name, name, about.host, about.lease_ms, about.seal, about.knows_transactions)
 
         def joined(generation: int, members: list[str]) -> None:
             found = Joined(generation, name, members[0], tuple(self._about[each] for each in members))

@@ -53,6 +53,7 @@ class Desk:
             self.open_wishes,
             managing=cast("Any", None),
             unmanaging=cast("Any", self),
+            transacting=cast("Any", None),
             takeovers=cast("Any", None),
             bindings=cast("Any", None),
             why_untouched=lambda _: None,

@@ -34,7 +34,7 @@ async def test_an_alien_is_no_member(metadata: bytes) -> None:
     answer = {"error_code": 0, "generation_id": 4, "member_id": "a", "leader": "a", "members": rows}
     broker = FakeBroker(handlers={apis.JOIN_GROUP: lambda _: answer})
     joined = await GroupCoordinator(Brokers(broker), "test").join(PROXY, 6_000)
-    assert joined.members == (GroupMember("a", "incarnation-1", "host-1", 20_000),)
+    assert joined.members == (GroupMember("a", "incarnation-1", "host-1", 20_000, knows_transactions=True),)
     assert joined.aliens == ("b",)
 
 
@@ -53,6 +53,16 @@ def test_a_list_by_an_alien_leader_is_refused(listed: bytes) -> None:
     """Joining again asks for another one."""
     with pytest.raises(GroupRefused):
         module.parse_members(listed)
+
+
+@pytest.mark.parametrize(("said", "knows"), [(True, True), (False, False), (None, False), (1, False), ("true", False)])
+def test_a_proxy_knows_transactions_only_if_it_says_so(said: object, knows: bool) -> None:
+    """A former version says nothing of them."""
+    told = {"incarnation": "i", "host": "h"} | ({} if said is None else {"knows_transactions": said})
+    member = module.member_told("m", json.dumps(told).encode())
+    assert member is not None
+    assert member.knows_transactions is knows
+    assert module.parse_members(module.build_members([member])) == (member,)
 
 
 def test_what_a_leader_builds_is_read() -> None:

@@ -3,9 +3,9 @@
 from uuid import UUID
 
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.member import Acknowledge, Adopt, Hold, Member
+from kordon.proxy.ordering.member import Acknowledge, Adopt, Announce, Hold, Member
 from kordon.proxy.ordering.placements import Placement
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value
+from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, TopicRecord, Value
 
 LEASE = 20.0
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
@@ -118,3 +118,18 @@ def test_a_fence_is_acknowledged_once_and_only_while_it_stands() -> None:
     assert member.on_held("f1") == []
     member.on_record("fence/orders", None)
     assert member.on_held("f1") == []
+
+
+def test_the_last_announcement_counts_until_it_is_taken_away() -> None:
+    """DOUBLE-ADD: also if the layouts are read again from their beginning."""
+    member = serving()
+    announced, withdrawn = (AnnouncementRecord(f"a{n}", "orders", n, {1: 3} if n == 1 else {}) for n in (1, 2))
+    assert member.on_record("announcement/orders", announced) == [Announce(announced)]
+    assert ("announcement/orders", Announce(announced)) in member.standing()
+    assert member.on_record("announcement/orders", withdrawn) == [Announce(withdrawn)]
+    assert member.announcements == {"orders": withdrawn}
+    member.forget()
+    assert member.announcements == {}
+    member.on_record("announcement/orders", announced)
+    assert member.on_record("announcement/orders", None) == []
+    assert member.announcements == {}

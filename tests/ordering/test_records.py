@@ -21,6 +21,7 @@ from kordon.proxy.ordering.records import (
     MOST_WRITTEN_BYTES,
     OTHER,
     AckRecord,
+    AnnouncementRecord,
     BehindRecord,
     FenceRecord,
     FindingRecord,
@@ -60,8 +61,9 @@ RECORDS: Final[Mapping[str, Value]] = {
     "finding/orders": FindingRecord("records_lost", "orders", "text", 5),
     "janitor/orders": JanitorRecord({0: 12}),
     "behind/orders": BehindRecord(5, {"orders-mailer": 1204}),
+    "announcement/orders": AnnouncementRecord("a1", "orders", 2, {3: 4}, {0: 100}),
 }
-HARMS: Final = frozenset({"topic", "image", "fence"})
+HARMS: Final = frozenset({"topic", "image", "fence", "announcement"})
 """Kinds without which a topic is not served."""
 
 BY_THE_FIRST_VERSION: Final[Mapping[str, tuple[bytes, Value]]] = {
@@ -189,6 +191,24 @@ def test_odd_keys_are_told_of(key: str, topic: str | None) -> None:
     found = load(key, dump(RECORDS["image/orders/1/2"]))
     assert isinstance(found, Unreadable)
     assert (found.key, found.topic) == (key, topic)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (AnnouncementRecord("a1", "invoices", 1, {}), "it is about invoices"),
+        (AnnouncementRecord("a1", "orders", -1, {}), "number -1"),
+        (AnnouncementRecord("a1", "orders", 1 << 60, {}), "number"),
+        (AnnouncementRecord("a1", "orders", 1, {-2: 1}), "partition -2"),
+        (AnnouncementRecord("a1", "orders", 1, {1: 1 << 40}), "partition 1099511627776"),
+        (AnnouncementRecord("a1", "orders", 1, {1: 2}, {1 << 31: 5}), "partition 2147483648"),
+    ],
+)
+def test_an_announcement_of_what_cannot_be_is_not_gone_by(record: AnnouncementRecord, why: str) -> None:
+    found = load("announcement/orders", dump(record))
+    assert isinstance(found, Unreadable)
+    assert why in found.why
+    assert found.topic == "orders"
 
 
 def test_a_kind_to_come_is_passed_over_only_if_it_is_optional() -> None:

@@ -1,0 +1,119 @@
+"""Lets topics have transactions, once nobody serves them who does not know transactions.
+
+    all members know transactions ──> announcement ──> the group is confirmed ──> the layout says so
+
+Versions without transactions know no announcements, so they do not serve the topic from the first record on
+(UNREAD-UNSERVED). Whoever joins the group behind that record reads it before it serves (READ-BEFORE-SERVE); whoever has
+joined before is known when the group is confirmed. No worker writes a transaction before it has read the second record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.controller.compaction import Compaction
+from kordon.proxy.controller.context import ControllerContext
+from kordon.proxy.controller.ledger import WishRefused
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.layouts_state import LayoutsState
+from kordon.proxy.ordering.records import AnnouncementRecord
+from kordon.proxy.runtime.clock import clock
+
+log = structlog.get_logger(__name__)
+
+_CONFIRM_SECONDS: Final = 0.2
+_MOST_WAIT_SECONDS: Final = 30.0
+"""For leases of members that are missing; whoever wished is told to try again then."""
+_OLD_VERSION: Final = "upgrade these proxies first: they would show transactions before they are committed"
+
+
+class Transacting:
+    """Has layouts say that their topics have transactions.
+
+    Args:
+        state: Knows who belongs to the group.
+        confirm: Tells whether the generation that is known is still the present one.
+        compaction: Knows which topics are compacted.
+    """
+
+    def __init__(
+        self,
+        context: ControllerContext,
+        state: LayoutsState,
+        confirm: Callable[[], Awaitable[bool]],
+        compaction: Compaction,
+    ) -> None:
+        self._ledger, self._admin = context.ledger, context.admin
+        self._state = state
+        self._confirm = confirm
+        self._compaction = compaction
+
+    async def allow(self, topic: str) -> None:
+        """Lets a topic have transactions, for good.
+
+        Raises:
+            WishRefused: The topic is not managed, is being taken over, or is compacted; a proxy does not know
+                transactions, or a broker does not verify them.
+            TopicsRefused: Kordon lacks a right.
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        record = self._ledger.settled(topic)
+        if record.layout.has_transactions:
+            return
+        await self._refuse_unfit(record.layout)
+        await self._wait_for_missing()
+        self._refuse_older()
+        first = AnnouncementRecord(uuid.uuid4().hex[:12], topic, 1, {})
+        await self._ledger.write(((f"announcement/{topic}", first),))
+        await self._confirmed()
+        try:
+            self._refuse_older()
+        except WishRefused:
+            await self._ledger.write(((f"announcement/{topic}", None),))
+            raise
+        await self._ledger.renew(replace(record, layout=replace(record.layout, has_transactions=True)))
+        log.info("transactions_allowed", topic=topic)
+
+    async def _refuse_unfit(self, layout: Layout) -> None:
+        topic = layout.topic
+        if layout.janitor or await self._compaction.is_compacted(topic):
+            detail = f"{topic} is compacted, and Kordon takes no transactions on compacted topics"
+            raise WishRefused(Code.INVALID_CONFIG, detail)
+        if brokers := await self._admin.unverifying():
+            detail = (
+                f"brokers {brokers} do not verify transactions: managed topics need Kafka 3.6 or newer, with"
+                " transaction.partition.verification.enable=true"
+            )
+            raise WishRefused(Code.UNSUPPORTED_VERSION, detail)
+        await self._admin.transactions.refuse_lacking()
+
+    async def _confirmed(self) -> None:
+        """Returns when the members that are known are proven to be all that joined before now."""
+        while True:
+            if await self._confirm():
+                return
+            await asyncio.sleep(_CONFIRM_SECONDS)
+
+    def _refuse_older(self) -> None:
+        if hosts := self._state.without_transactions:
+            detail = f"the proxies at {', '.join(hosts)} do not know transactions; {_OLD_VERSION}"
+            raise WishRefused(Code.UNSUPPORTED_VERSION, detail)
+
+    async def _wait_for_missing(self) -> None:
+        """Waits for the leases of members that are missing, since they may not know transactions."""
+        until = clock() + _MOST_WAIT_SECONDS
+        while (controller := self._ledger.controller) is not None and clock() < controller.alone_from:
+            if clock() > until:
+                raise WishRefused(Code.REQUEST_TIMED_OUT, "a proxy that is missing may still serve; try again")
+            await asyncio.sleep(_CONFIRM_SECONDS)
+        if controller is None:
+            raise UpstreamUnavailable("this proxy is not the controller any more")
