@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kordon.codecs.error_codes import Code
+from kordon.codecs.produce import Outcome
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.repeats import Repeats
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.under_way import Partition
-from kordon.proxy.ordering.write_sequencer import WriteSequencer
+from kordon.proxy.ordering.write_result import Result
+from kordon.proxy.ordering.write_sequencer import NO_PRODUCER, WriteSequencer
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
 from kordon.proxy.writes.client_writes import ClientWrite
+from kordon.proxy.writes.write_outcomes import result_of
 
 
 class WriterId(NamedTuple):
@@ -42,6 +48,7 @@ class StreamQueue:
     """What was waited for when that began."""
     is_refusing: bool = False
     """Whether too much waited, or for too long: new writes are refused until the queue goes on (SHORT-FENCE)."""
+    _repeats: Repeats = field(default_factory=Repeats)
 
     def home(self, *, may_serve: bool) -> Stay | Why:
         """Returns where the stream is written to now, or why it is not.
@@ -54,6 +61,24 @@ class StreamQueue:
     def may_go_by(self, writer: WriterId) -> bool:
         """Returns whether nothing is under way on another connection: what is comes first (NO-OVERTAKING)."""
         return self.writer == writer or not self.sequencer.in_flight
+
+    def in_turn(self, write: ClientWrite, answer: Outcome) -> Outcome:
+        """Returns what a client is told: upon a gap, to send again what is behind a batch that is to come again.
+
+        Args:
+            answer: What it would be told for this write alone.
+        """
+        who = write.producer_id, write.producer_epoch, write.base_sequence
+        result = result_of(answer)
+        if result is Result.WRITTEN:
+            self._repeats.written(write.producer_id)
+        elif write.producer_id != NO_PRODUCER:
+            now = asyncio.get_running_loop().time()
+            if result is Result.REFUSED:
+                self._repeats.expect(*who, now)
+            elif answer.error_code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER and self._repeats.is_behind(*who, now):
+                return answer._replace(error_code=Code.NOT_LEADER_OR_FOLLOWER)
+        return answer
 
     def go_on(self) -> None:
         """Sends what can be sent now, or asks for what is missing."""

@@ -118,7 +118,7 @@ class UnsentWrites:
                     step.sent_epoch = topic.layout.epoch
                 return step
             self._uncount(step.write, topic.name)
-            answer = refused(topic.layout, stream, step.why, self._counts)
+            answer = queue.in_turn(step.write, refused(topic.layout, stream, step.why, self._counts))
             self._decisions.judged(queue, step.write, step.why, answer)
             step.write.settle(answer)
 
@@ -195,7 +195,7 @@ class UnsentWrites:
         self._counts.given_up += len(writes)
         for write in writes:
             self._decisions.given_up(queue, write, code, why)
-            write.settle(Outcome(shown_partition(queue.stream), code))
+            write.settle(queue.in_turn(write, Outcome(shown_partition(queue.stream), code)))
 
     def _uncount(self, write: ClientWrite, topic: str) -> None:
         if write.is_unsent:

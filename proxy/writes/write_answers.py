@@ -121,7 +121,7 @@ class WriteAnswers:
         if outcome is not None and outcome.error_code in LEADER_ERRORS:
             self._leaders.forget(queue.topic.name)
         if queue.sequencer.answered(write, result):
-            answer = told(queue.topic.layout, queue.stream, write, outcome, self._counts)
+            answer = queue.in_turn(write, told(queue.topic.layout, queue.stream, write, outcome, self._counts))
             if self._decisions.is_on:
                 self._decisions.answered(queue, write, outcome, answer)
             write.settle(answer)
