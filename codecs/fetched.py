@@ -35,6 +35,8 @@ class Fetched(NamedTuple):
     log_start_offset: int
     records: memoryview
     """A part of the response's own memory."""
+    last_stable_offset: int = -1
+    """Below it the broker knows no open transaction."""
 
 
 class FetchAnswer(NamedTuple):
@@ -74,14 +76,14 @@ def parse_fetched(body: memoryview) -> FetchAnswer:
 
 
 def _partition(body: memoryview, at: int, topic: str, found: dict[tuple[str, int], Fetched]) -> int:
-    index, error_code, high_watermark, _, log_start_offset, aborted = _PARTITION.unpack_from(body, at)
+    index, error_code, high_watermark, stable, log_start_offset, aborted = _PARTITION.unpack_from(body, at)
     at += _PARTITION.size
     at += _ABORTED_BYTES * _count(body, max(aborted, 0), _ABORTED_BYTES, at) + _REPLICA_BYTES
     size: int = max(_INT32.unpack_from(body, at)[0], 0)
     at += 4
     if size > len(body) - at:
         raise _error(f"records of {size} bytes, but only {len(body) - at} remain", at)
-    found[topic, index] = Fetched(error_code, high_watermark, log_start_offset, body[at : at + size])
+    found[topic, index] = Fetched(error_code, high_watermark, log_start_offset, body[at : at + size], stable)
     return at + size
 
 

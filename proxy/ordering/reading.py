@@ -23,6 +23,8 @@ class Hidden(Enum):
     """It landed after its cut and was never acknowledged (STRAY-HIDDEN)."""
     BYPASS = "bypass"
     """Somebody wrote it without Kordon. Its records are given out one by one (BYPASS-SHARED)."""
+    WITNESS = "witness"
+    """It makes a coordinator end a transaction in this log, and holds nothing to deliver."""
     DIALECT = "dialect"
     """A client of the dialect wrote it to the physical partition. Its records are given out one by one (ORIGIN-TAG)."""
 

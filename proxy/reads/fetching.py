@@ -25,6 +25,8 @@ from kordon.proxy.reads.stay_read import start_of
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 
+READ_COMMITTED: Final = 1
+"""The isolation level of requests for committed records only."""
 _NO_BOUND_BYTES: Final = 2**31 - 1
 """What a whole answer may have where requests do not say (before version 3)."""
 _GRACE_SECONDS: Final = 1.0
@@ -72,6 +74,7 @@ class Fetching:
         self._version = version
         self._request = request
         self._gate = gate
+        self._is_committed = request.get("isolation_level", 0) == READ_COMMITTED
         self._max_bytes = max(request.get("max_bytes", _NO_BOUND_BYTES), 1)
         """That the answer may have; the first batch goes whatever its size."""
         self._rests: dict[PartitionLog, _Rest] = {}
@@ -104,7 +107,7 @@ class Fetching:
 
     def _fetch(self, asked: AskedPartition) -> PartitionFetch:
         gate = self._gate.of(asked.topic, asked.stream) if self._gate is not None and asked.topic is not None else None
-        return PartitionFetch(self._reads, asked, self._version, gate)
+        return PartitionFetch(self._reads, asked, self._version, gate, is_committed=self._is_committed)
 
     def _changes(self) -> list[Awaitable[object]]:
         """Returns what is waited for beside records: changes of what holds these back."""
@@ -124,7 +127,7 @@ class Fetching:
             return False
         end = offset - home.delta
         log = self._reads.logs.of(topic, log_read_by(stream, home.partition))
-        if log.high_watermark != end:
+        if log.high_watermark != end or (self._is_committed and not log.is_stable(stream)):
             return False
         believed = asked.row.get("current_leader_epoch", -1)
         epochs = (topic.name, home.partition, home.move, believed)

@@ -10,6 +10,7 @@ from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.physical_reading import AnyTenancy
 from kordon.proxy.ordering.reading import Hidden, Resident
+from kordon.proxy.ordering.transactions.open_batches import Seen
 from kordon.proxy.reads.read_tally import ReadTally
 from kordon.proxy.reads.segment_views import PassedRange, ServedBatch
 from kordon.proxy.runtime.log_limits import client_log
@@ -38,6 +39,8 @@ class Indexed:
     opened_bytes: int = 0
     """Bytes of batches that had to be built again, because their records have several owners."""
     passed: list[PassedRange] = field(default_factory=list[PassedRange])
+    seen: list[Seen] = field(default_factory=list[Seen])
+    """What concerns transactions, in its order; nothing where the topic has none."""
 
 
 class Indexer:

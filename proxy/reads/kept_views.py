@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
 from kordon.proxy.ordering.reading import Scanned
+from kordon.proxy.ordering.transactions.events import Batch
+from kordon.proxy.ordering.transactions.outcome import Outcome
+from kordon.proxy.ordering.transactions.stable_offset import Decide
 from kordon.proxy.reads.indexing import Indexed
 from kordon.proxy.reads.read_tally import ReadTally
 from kordon.proxy.reads.segment_views import LogSegmentView, PassedRange, ServedBatch
 from kordon.proxy.reads.view_cache import ViewCache
 
 _NEXT_OFFSET: Final = attrgetter("next_offset")
+_HIDDEN: Final = frozenset({Outcome.ABORTED, Outcome.LATE})
+"""From read_committed readers."""
 _MOST_PASSED: Final = 1_000
 """Batches that cannot be opened; readers learn of them as they pass."""
 
@@ -31,6 +37,14 @@ class ReadSoFar:
     """The physical one of the last batch that was looked at; -1: there was none."""
     is_full: bool = False
     """Whether more would not fit."""
+    undecided: Batch | None = None
+    """The batch of a transaction at which a read_committed reader stands still; None: it does not."""
+    late: int = 0
+    """Batches that it has passed because they were written after the end of their transaction."""
+
+
+_Reach = tuple[int, int]
+"""The offset from which on nothing is given out, and the most bytes in all."""
 
 
 class KeptViews:
@@ -61,14 +75,17 @@ class KeptViews:
         """Whether more views would drive out what is still to be read."""
         return self._cache.is_full
 
-    def take(self, stream: int, taken: ReadSoFar, limit: int, room_bytes: int) -> None:
+    def take(self, stream: int, taken: ReadSoFar, limit: int, room_bytes: int, decide: Decide | None = None) -> None:
         """Goes on through what is here.
 
         Args:
             limit: Offset from which on nothing is given out.
             room_bytes: Most bytes in all; the first batch is taken whatever its size.
+            decide: Returns the outcome of a transactional batch, for a reader that gets committed ones only; None: it
+                gets all of them.
         """
-        while taken.position < limit and not taken.is_full:
+        taken.undecided = None
+        while taken.position < limit and not taken.is_full and taken.undecided is None:
             skipped = self._scanned.skip(stream, taken.position)
             if skipped > taken.position:
                 taken.position, taken.leader_epoch = min(skipped, limit), self._scanned.leader_epoch
@@ -78,15 +95,18 @@ class KeptViews:
                 self._tally.misses += 1
                 return
             self._tally.hits += 1
-            _take_from(view, stream, taken, limit, room_bytes)
+            _take_from(view, view.entries.get(stream, []), taken, (limit, room_bytes), decide)
             if taken.position >= view.end:
                 view.unsent.discard(stream)
             self._cache.touch(view)
 
-    def empty_until(self, stream: int, position: int, limit: int) -> int | None:
+    def empty_until(self, stream: int, position: int, limit: int, decide: Decide | None = None) -> int | None:
         """Returns up to which offset of [position, limit) nothing of a stream is known to stand; None: something does.
 
         What has not been read ends it: then it is below `limit`.
+
+        Args:
+            decide: Returns the outcome of a transactional batch; those that nobody has committed are nothing.
         """
         while position < limit:
             skipped = self._scanned.skip(stream, position)
@@ -97,9 +117,11 @@ class KeptViews:
             if view is None:
                 return position
             entries = view.entries.get(stream, [])
-            following = bisect_right(entries, position, key=_NEXT_OFFSET)
-            if following < len(entries) and entries[following].base_offset < limit:
-                return None
+            for entry in entries[bisect_right(entries, position, key=_NEXT_OFFSET) :]:
+                if entry.base_offset >= limit:
+                    break
+                if entry.txn is None or decide is None or decide(entry.txn) not in _HIDDEN:
+                    return None
             position = view.end
         return limit
 
@@ -128,7 +150,7 @@ class KeptViews:
         end = found.end if before is None else min(found.end, before)
         if end <= start:
             return
-        view = LogSegmentView(start, end, found.entries, found.leader_epoch, size_bytes, self._forget)
+        view = LogSegmentView(start, end, found.entries, found.leader_epoch, size_bytes, self._forget, found.seen)
         self.span = end - start
         insort(self._starts, start)
         self._views[start] = view
@@ -147,12 +169,21 @@ class KeptViews:
         self._starts.remove(view.start)
 
 
-def _take_from(view: LogSegmentView, stream: int, taken: ReadSoFar, limit: int, room_bytes: int) -> None:
+def _take_from(
+    view: LogSegmentView, entries: Sequence[ServedBatch], taken: ReadSoFar, reach: _Reach, decide: Decide | None
+) -> None:
     """Takes what a view has for a reader from its position on."""
-    entries = view.entries.get(stream, [])
+    limit, room_bytes = reach
     for entry in entries[bisect_right(entries, taken.position, key=_NEXT_OFFSET) :]:
         if entry.base_offset >= limit:
             break
+        if decide is not None and entry.txn is not None and (outcome := decide(entry.txn)) is not Outcome.COMMITTED:
+            if outcome is Outcome.UNDECIDED:
+                taken.position, taken.undecided = max(taken.position, entry.base_offset), entry.txn
+                return
+            taken.position = max(taken.position, entry.next_offset)
+            taken.late += outcome is Outcome.LATE
+            continue
         size = len(entry.data)
         if taken.entries and taken.size_bytes + size > room_bytes:
             taken.is_full = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Final
 
 from kordon.codecs.fetched import Fetched
@@ -14,8 +15,10 @@ from kordon.proxy.ordering.physical_reading import AnyTenancy, tenancy_of
 from kordon.proxy.ordering.reading import Tenancy, tenancies
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.reads.indexing import Indexer
+from kordon.proxy.reads.log_transactions import LogTransactions
 from kordon.proxy.reads.logs import PartitionLog
 from kordon.proxy.reads.read_tally import ReadTally
+from kordon.proxy.reads.transactional_indexing import TransactionalIndexer
 from kordon.proxy.reads.view_cache import ViewCache
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
@@ -44,7 +47,10 @@ class _TopicLogs:
 
     def keep(self, former: _TopicLogs) -> None:
         """Takes over the logs of an earlier layout, but those of partitions on which it has changed anything."""
-        is_same_topic = former.layout.topic_id == self.layout.topic_id
+        is_same_topic = (former.layout.topic_id, former.layout.has_transactions) == (
+            self.layout.topic_id,
+            self.layout.has_transactions,
+        )
         for log, each in former.logs.items():
             if is_same_topic and former.tenancy(log) == self.tenancy(log):
                 self.logs[log] = each
@@ -74,6 +80,7 @@ class LogStore:
         cache_bytes: int,
     ) -> None:
         self._topics = topics
+        self._leaders = leaders
         leaders.tell_elections(self._on_elected)
         self._fetch = fetch
         self._opener = opener
@@ -116,8 +123,25 @@ class LogStore:
 
     def _new_log(self, known: _TopicLogs, log: int, told: int = 0) -> PartitionLog:
         topic, v_count = known.layout.topic, known.layout.v_count
-        indexer = Indexer(topic, known.tenancy(log), v_count, self._tally, self._opener)
-        return PartitionLog(topic, indexer, self._cache, self._tally, fetch=self._fetch, tasks=self._tasks, told=told)
+        has_transactions = known.layout.has_transactions
+        kind = TransactionalIndexer if has_transactions else Indexer
+        indexer = kind(topic, known.tenancy(log), v_count, self._tally, self._opener)
+        leader_epoch = partial(self._leader_epoch, topic, indexer.partition)
+        transactions = LogTransactions(leader_epoch) if has_transactions else None
+        return PartitionLog(
+            topic,
+            indexer,
+            self._cache,
+            self._tally,
+            fetch=self._fetch,
+            tasks=self._tasks,
+            told=told,
+            transactions=transactions,
+        )
+
+    def _leader_epoch(self, topic: str, partition: int) -> int:
+        leader = (self._leaders.known(topic) or {}).get(partition)
+        return leader.epoch if leader is not None else -1
 
     def _on_elected(self, topic: str, partition: int) -> None:
         """Reads a partition again, because its new leader may lack what the former one had."""

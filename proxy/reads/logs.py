@@ -13,8 +13,12 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.proxy.kafka.batched_fetcher import WAIT_MS, Want
+from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.ordering.transactions.events import Batch
+from kordon.proxy.ordering.transactions.outcome import Outcome
 from kordon.proxy.reads.indexing import Indexer
 from kordon.proxy.reads.kept_views import KeptViews
+from kordon.proxy.reads.log_transactions import LogTransactions
 from kordon.proxy.reads.read_tally import ReadTally
 from kordon.proxy.reads.view_cache import ViewCache
 from kordon.proxy.runtime.log_limits import client_log
@@ -36,6 +40,7 @@ class PartitionLog:
         indexer: Knows who lives and has lived there; under another tenancy there is another log.
         cache: Decides how long what was read is kept.
         told: Up to where readers may have been told of it before, under an earlier leader.
+        transactions: What is known of its transactions; None: its topic has none.
     """
 
     def __init__(
@@ -48,6 +53,7 @@ class PartitionLog:
         fetch: Callable[[Want], Awaitable[Fetched]],
         tasks: Tasks,
         told: int = 0,
+        transactions: LogTransactions | None = None,
     ) -> None:
         self.partition = indexer.partition
         """The physical one."""
@@ -57,6 +63,7 @@ class PartitionLog:
         self.log_start: int | None = None
         """Where it begins, as far as brokers have said; None: not known."""
         self.is_closed = False
+        self.transactions = transactions
         self._told = told
         self._topic = topic
         self._indexer = indexer
@@ -116,6 +123,29 @@ class PartitionLog:
             self._learning = self._tasks.start(self._learn(end), name=name)
         return self._learning
 
+    def is_stable(self, stream: Stream) -> bool:
+        """Whether nothing of a stream is undecided up to the high watermark."""
+        if self.transactions is None or self.high_watermark is None:
+            return self.transactions is None
+        stable = self.transactions.stable_end(stream, self.high_watermark)
+        return stable is not None and stable.is_known and stable.undecided is None
+
+    def looks_behind(self, batch: Batch) -> bool:
+        """Goes on to what decides about a batch of a transaction, as far as it is here; returns whether it is decided.
+
+        If it is not, `LogTransactions.needs` says what is to be brought.
+        """
+        transactions = self.transactions
+        assert transactions is not None  # or else there is no such batch
+        at = -1
+        while transactions.decide(batch) is Outcome.UNDECIDED:
+            before, at = at, transactions.needs(batch)
+            view = self.views.at(at)
+            if view is None or at == before:
+                return False
+            transactions.take(view.start, view.end, view.seen)
+        return True
+
     def read_ahead(self, offset: int) -> None:
         """Has what comes next brought, if there is something and there is room."""
         behind_all = self.high_watermark is None or self._is_end(offset)
@@ -151,6 +181,8 @@ class PartitionLog:
         if self.is_closed or fetched.error_code:
             return fetched.error_code
         self._mark(fetched.high_watermark)
+        if self.transactions is not None:
+            self.transactions.begin_open(fetched.last_stable_offset)
         if fetched.log_start_offset >= 0:
             self.raise_log_start(fetched.log_start_offset)
         try:
@@ -183,6 +215,9 @@ class PartitionLog:
             return  # it took a while
         self._count_bypassed(found.bypassed)
         self.views.add(offset, found, len(records) + found.opened_bytes)
+        if self.transactions is not None:
+            begin = min(offset, *(each.offset for each in found.seen[:1])) if found.seen else offset
+            self.transactions.take(begin, found.end, found.seen)
 
     def _count_bypassed(self, batches: int) -> None:
         if batches and not self._tally.bypassed[self._topic]:

@@ -44,7 +44,13 @@ class PartitionFetch:
     """What one request gets of one partition."""
 
     def __init__(
-        self, reads: WorkerReads, asked: AskedPartition, version: int, gate: PartitionGate | None = None
+        self,
+        reads: WorkerReads,
+        asked: AskedPartition,
+        version: int,
+        gate: PartitionGate | None = None,
+        *,
+        is_committed: bool = False,
     ) -> None:
         self.topic = asked.topic
         self.stream = asked.stream
@@ -54,6 +60,7 @@ class PartitionFetch:
         self.gate = gate
         """May hold the partition; None: nothing does."""
         self._reads = reads
+        self._is_committed = is_committed
         self._number = asked.partition
         self._room_bytes = asked.row.partition_max_bytes
         self._believed_epoch = asked.row.get("current_leader_epoch", -1)
@@ -81,6 +88,10 @@ class PartitionFetch:
     @property
     def is_unsure(self) -> bool:
         """Whether the end that the client is to be told is not known yet, and may be in a moment."""
+        return self._knows_no_end or (self._read is not None and not self._error and self._read.is_unsure)
+
+    @property
+    def _knows_no_end(self) -> bool:
         return self._read is not None and not self._error and self._read.home_log.high_watermark is None
 
     @property
@@ -145,7 +156,7 @@ class PartitionFetch:
         read = self._read
         if self._error or read is None or self._layout is not self._known.layout:
             return empty_row(self._number, self.offset, self._error)
-        if self.is_unsure or (self._trouble and not read.has_something):
+        if self._knows_no_end or (self._trouble and not read.has_something):
             return empty_row(self._number, self.offset, Code.NOT_LEADER_OR_FOLLOWER)
         return read.answer(self._number, is_late=is_late)
 
@@ -159,7 +170,7 @@ class PartitionFetch:
         if place is None:
             self.waits_for = self._start(self._out_of_range(), "check that an offset is out of range")
         else:
-            self._read = StayRead(self._reads, topic, self.stream, place, self.offset)
+            self._read = StayRead(self._reads, topic, self.stream, place, self.offset, is_committed=self._is_committed)
 
     def _refusal(self, topic: ManagedTopic, layout: Layout) -> int:
         """Returns why a client that believes what its row says gets nothing under a layout; 0: it may get something."""

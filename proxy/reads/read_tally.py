@@ -26,6 +26,8 @@ class ReadTally:
     """Now."""
     bypassed: Counter[str] = field(default_factory=Counter[str])
     """By topic, batches of writers that went round Kordon, each time they were read (BYPASS-SHARED)."""
+    late: Counter[str] = field(default_factory=Counter[str])
+    """By topic, batches written after the end of their transaction, each time a read_committed reader passed one."""
     hidden: Counter[str] = field(default_factory=Counter[str])
     """Batches that nobody gets as they are, by kind; of bypass and of dialect clients the records are given out.
 

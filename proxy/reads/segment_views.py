@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kordon.proxy.kafka.opening import Reason
+from kordon.proxy.ordering.transactions.events import Batch
+from kordon.proxy.ordering.transactions.open_batches import Seen
 
 
 class ServedBatch(NamedTuple):
@@ -18,6 +20,8 @@ class ServedBatch(NamedTuple):
     data: memoryview
     records: int = 0
     """That are a consumer's: none of a control batch."""
+    txn: Batch | None = None
+    """As a batch of a transaction, whose outcome decides who gets it; None: it is of none."""
 
 
 class PassedRange(NamedTuple):
@@ -42,6 +46,8 @@ class LogSegmentView:
     size_bytes: int
     forget: Callable[[LogSegmentView], None]
     """Called when the cache lets it go."""
+    seen: Sequence[Seen] = ()
+    """What concerns transactions, in its order."""
     unsent: set[int] = field(init=False)
     """Virtual partitions whose last batch here has not been sent to anybody."""
     touched: float = 0.0

@@ -25,6 +25,7 @@ from kordon.proxy.ordering.reading import (
     position_beyond,
 )
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.ordering.transactions.events import Batch
 from kordon.proxy.reads.fetch_rows import told_row
 from kordon.proxy.reads.kept_views import ReadSoFar
 from kordon.proxy.reads.logs import PartitionLog
@@ -37,6 +38,8 @@ from kordon.proxy.topics.managed_topics import ManagedTopic
 log = client_log(__name__)
 
 _FOR_EVER: Final = 2**63 - 1
+_MOST_AHEAD: Final = 16
+"""Reads of a megabyte in one request, for records that are not given: what they tell is remembered."""
 _SMALL_BYTES: Final = 8 * 1024
 """Batches of fewer bytes are put together before they are sent: many pieces cost more than their copy."""
 
@@ -46,10 +49,18 @@ class StayRead:
 
     Args:
         place: The stay, and the position in its physical partition.
+        is_committed: Whether the client gets committed records only.
     """
 
     def __init__(
-        self, reads: WorkerReads, topic: ManagedTopic, stream: Stream, place: ReadingPlace, offset: int
+        self,
+        reads: WorkerReads,
+        topic: ManagedTopic,
+        stream: Stream,
+        place: ReadingPlace,
+        offset: int,
+        *,
+        is_committed: bool = False,
     ) -> None:
         self.stay = place.stay
         self.taken = ReadSoFar(place.position)
@@ -63,6 +74,9 @@ class StayRead:
         self._stream = stream
         self._layout = topic.layout
         self._home = topic.layout.chain(stream).stays[-1]
+        self._is_committed = is_committed and topic.layout.has_transactions
+        self._ahead = _MOST_AHEAD
+        """How often the log may still be read beyond what is given, to decide about transactions."""
         self._offset = offset
         self._after = offset
         """Where the client stands after the answer, once that is made."""
@@ -84,6 +98,8 @@ class StayRead:
     @property
     def is_behind(self) -> bool:
         """Whether a broker that had the stream's log would have something to look at."""
+        if self.taken.undecided is not None:
+            return False
         mark = self._log.high_watermark
         return self.stay.end is not None or mark is None or self.taken.position < mark
 
@@ -112,7 +128,7 @@ class StayRead:
         """
         home = self.home_log
         if home.high_watermark is not None and not ((is_idle or not self.is_home) and home.is_mark_old):
-            return None
+            return None if self._knows_stable_end() else self._learn_stable_end(home)
         learning = home.learn(self._ask_home_end)
         return learning if home.high_watermark is None else None
 
@@ -132,7 +148,7 @@ class StayRead:
         room = min(most_bytes, taken.size_bytes + room_bytes)
         if room_bytes > 0:
             before = taken.position
-            physical.views.take(self._stream, taken, limit, room)
+            self._take_views(physical, limit, room)
             if passed := physical.views.passed_between(before, taken.position):
                 self._pass_over(passed)
         if stay.lost_from is not None and (going_on := past_loss(stay, taken.position)) != taken.position:
@@ -140,6 +156,8 @@ class StayRead:
         self.is_blocked = stay.end is None and taken.position >= limit
         if self.is_blocked or self.is_through or room_bytes <= 0:
             return None
+        if taken.undecided is not None:
+            return self._wait_for(physical, taken.undecided)
         if taken.is_full or (taken.entries and taken.size_bytes >= room):
             physical.read_ahead(taken.position)
             return None
@@ -175,13 +193,18 @@ class StayRead:
         if taken.size_bytes < _SMALL_BYTES * len(pieces):
             pieces = Pieces([b"".join(pieces)])
         tally.served_bytes += taken.size_bytes
+        if taken.late:
+            tally.late[self._topic.name] += taken.late
         target = min(taken.position + delta, self._after + MOST_FILLED)
         if target > self._after and self._may_step_over(is_late):
             epoch = virtual_epoch(self.stay.move, -1 if self._holes else taken.leader_epoch)
             pieces.append(memoryview(filler(self._after, target, epoch)))
             tally.fillers += 1
             self._after = target
-        return told_row(number, self._end(), start_of(self._reads, self._topic, self._stream), pieces)
+        row = told_row(number, self._end(), start_of(self._reads, self._topic, self._stream), pieces)
+        if self._is_committed and (stable := self._stable_end()) is not None:
+            row.last_stable_offset = min(stable, row.high_watermark)
+        return row
 
     @property
     def given(self) -> Given | None:
@@ -192,11 +215,72 @@ class StayRead:
         epoch = self._layout.epoch
         return Given(self.stay, epoch, self._offset, self._after, records, size, self._holes, self._passed)
 
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is not known how far the stream is stable, so that the client would be told that it has it all."""
+        return self._ahead > 0 and not self._knows_stable_end()
+
+    def _take_views(self, physical: PartitionLog, limit: int, room: int) -> None:
+        taken = self.taken
+        transactions = physical.transactions
+        if not self._is_committed or transactions is None:
+            physical.views.take(self._stream, taken, limit, room)
+            return
+        while True:
+            physical.views.take(self._stream, taken, limit, room, transactions.decide)
+            if taken.undecided is None or not physical.looks_behind(taken.undecided):
+                return
+
+    def _wait_for(self, physical: PartitionLog, batch: Batch) -> asyncio.Task[int] | None:
+        """Returns what brings more of what decides about a batch; None: enough was read for one request."""
+        assert physical.transactions is not None  # or else there is no such batch
+        at, mark = physical.transactions.needs(batch), physical.high_watermark
+        if mark is not None and at >= mark and physical.transactions.doubt(batch.producer_id):
+            self._reads.absences.ask(self._topic.name, physical, batch.producer_id)
+        return self._look_ahead(physical, at)
+
+    def _look_ahead(self, physical: PartitionLog, at: int) -> asyncio.Task[int] | None:
+        """Has a log read on from an offset, within a bound for each request; what was read is remembered."""
+        is_end = physical.high_watermark is not None and at >= physical.high_watermark
+        if not is_end:
+            self._ahead -= 1
+        return physical.coming(at) if is_end or self._ahead >= 0 else None
+
+    def _learn_stable_end(self, home: PartitionLog) -> asyncio.Task[int] | None:
+        """Has brought what tells how far the stream is stable; None: enough was read for one request."""
+        begin = home.transactions.open_from if home.transactions is not None else None
+        return home.learn(self._ask_home_end) if begin is None else self._look_ahead(home, begin)
+
+    def _knows_stable_end(self) -> bool:
+        """Whether the client can be told how far the stream is stable, or that there is more than it has read."""
+        home, mark = self.home_log, self.home_log.high_watermark
+        if not self._is_committed or home.transactions is None or mark is None:
+            return True
+        stable = home.transactions.stable_end(self._stream, mark)
+        if stable is None:
+            return not self.is_home
+        return stable.is_known or not self.is_home or stable.offset > self.taken.position
+
+    def _stable_end(self) -> int | None:
+        """Returns the last stable offset that the client is told; None: it is not known."""
+        home, mark = self.home_log, self.home_log.high_watermark
+        stable = home.transactions.stable_end(self._stream, mark or 0) if home.transactions is not None else None
+        if stable is None or mark is None or not self._knows_stable_end():
+            return None
+        limit = self._reads.limits.of(self._topic, self._home.partition)
+        position = self.taken.position if self.is_home else None
+        if position is not None and position > stable.offset:
+            return max(stable.offset, self._home.start) + self._home.delta
+        return end_told(self._home, min(mark, stable.offset), limit, position=position, after=self._after)
+
     def _may_step_over(self, is_late: bool) -> bool:
+        mark = self._log.high_watermark
+        if self.taken.undecided is not None:
+            mark = self.taken.position  # for this reader the log ends there, for now
         return may_step_over(
             self.stay,
             self.taken.position,
-            self._log.high_watermark,
+            mark,
             has_batches=bool(self.taken.entries),
             has_holes=bool(self._holes),
             is_sealed=self._topic.is_sealed(self.stay.partition),
@@ -210,8 +294,12 @@ class StayRead:
         return end_told(self._home, mark, limit, position=position, after=self._after)
 
     async def _ask_home_end(self) -> int | None:
-        q = self._home.partition
-        return (await self._reads.ends.of(self._topic.name, (q,), LATEST)).get(q)
+        q, topic, transactions = self._home.partition, self._topic.name, self.home_log.transactions
+        if transactions is None:
+            return (await self._reads.ends.of(topic, (q,), LATEST)).get(q)
+        stable = await self._reads.ends.stable(topic, (q,))
+        transactions.begin_open(stable.get(q, -1))
+        return (await self._reads.ends.of(topic, (q,), LATEST)).get(q)
 
     def _pass_hole(self, position: int) -> None:
         """Moves the client over offsets that are gone (HOLE-PASSED)."""

@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from typing import Final
+from collections.abc import Awaitable, Callable
 
-from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
 from kordon.proxy.kafka.batched_fetcher import BatchedFetcher
 from kordon.proxy.kafka.broker_connections import BrokerConnections
-from kordon.proxy.kafka.leader_requests import Form, PartitionLeaderRequests, PartitionQuestion
+from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.opening import Opener
+from kordon.proxy.kafka.transaction_coordinators import TransactionCoordinators
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.absence_questions import AbsenceQuestions
+from kordon.proxy.reads.log_ends import LogEnds
 from kordon.proxy.reads.log_store import CACHE_BYTES, LogStore
 from kordon.proxy.reads.read_decisions import ReadDecisions
 from kordon.proxy.reads.read_tally import ReadTally
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-
-_FORM: Final = Form(apis.LIST_OFFSETS, range(4, 7), "name", "partition_index", "read ends")
-
-
-class LogEnds:
-    """What leaders say of physical partitions."""
-
-    def __init__(self, links: BrokerConnections, leaders: Leaders) -> None:
-        self._leaders = leaders
-        self._questions = PartitionLeaderRequests(links, leaders)
-
-    async def of(self, topic: str, partitions: Collection[int], timestamp: int) -> dict[int, int]:
-        """Asks leaders where physical partitions begin (-2) or end (-1); those that do not answer are missing."""
-        fields = (("current_leader_epoch", -1), ("timestamp", timestamp))
-        asked = {PartitionQuestion(topic, q, fields): q for q in partitions}
-        rows = await self._questions.ask(_FORM, asked.keys(), {"replica_id": -1, "isolation_level": 0})
-        return {asked[each]: row["offset"] for each, row in rows.items() if not row["error_code"]}
-
-    def leader_epoch(self, topic: str, partition: int) -> int:
-        """Returns the leader epoch of a physical partition as far as it is known without asking; -1: it is not."""
-        leader = (self._leaders.known(topic) or {}).get(partition)
-        return leader.epoch if leader is not None else -1
 
 
 class ReadLimits:
@@ -129,6 +108,7 @@ class WorkerReads:
             cache_bytes=cache_bytes,
         )
         self.ends = LogEnds(links, leaders)
+        self.absences = AbsenceQuestions(self.ends, TransactionCoordinators(Brokers(links)), self.tasks)
         self.limits = ReadLimits(may_serve, read_layouts_to_end)
         self.decisions = ReadDecisions(journal)
 

@@ -33,7 +33,11 @@ def test_walk_equals_the_table(random: Random) -> None:
     assert (answer.throttle_time_ms, answer.error_code) == (table.throttle_time_ms, table.error_code)
     assert answer.partitions == {
         (topic.topic, row.partition_index): Fetched(
-            row.error_code, row.high_watermark, row.log_start_offset, memoryview(row.records or b"")
+            row.error_code,
+            row.high_watermark,
+            row.log_start_offset,
+            memoryview(row.records or b""),
+            row.last_stable_offset,
         )
         for topic in table.responses
         for row in topic.partitions

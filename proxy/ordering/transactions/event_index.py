@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from kordon.proxy.ordering.transactions.events import Event
 
@@ -68,6 +68,31 @@ class EventIndex:
             raise LookupError(f"events are known from {self.start} on, not behind {offset}")
         events = self._by_producer.get(producer_id, [])
         return events[bisect_right(events, offset, key=_offset) :]
+
+    def following(self, offset: int, producer_id: int) -> Iterator[Event]:
+        """Yields what `behind` returns, without a copy of it; the index must not change meanwhile.
+
+        Raises:
+            LookupError: As of `behind`, before anything is yielded.
+        """
+        if not self.knows_behind(offset):
+            raise LookupError(f"events are known from {self.start} on, not behind {offset}")
+        events = self._by_producer.get(producer_id, [])
+        return (events[at] for at in range(bisect_right(events, offset, key=_offset), len(events)))
+
+    def absorb(self, following: EventIndex) -> None:
+        """Goes on with what another index knows, which begins at or before the end of this one.
+
+        Raises:
+            ValueError: It begins behind it, or is of another leader's log.
+        """
+        if following.start > self.end or following.leader_epoch != self.leader_epoch:
+            raise ValueError(f"what is known from {following.start} on does not follow {self.end}")
+        begin = self.end
+        for event in following._order:
+            if event.offset >= begin:
+                self.take(event)
+        self.read_to(following.end)
 
     def before(self, offset: int, producer_id: int) -> Sequence[Event]:
         """Returns a producer's events before an offset that are known, in their order."""

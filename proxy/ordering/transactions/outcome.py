@@ -39,10 +39,27 @@ def outcome_of(batch: Batch, index: EventIndex, absences: Absences) -> Outcome:
     Raises:
         LookupError: The index has forgotten what stands behind the batch (`EventIndex.knows_behind`).
     """
-    behind = index.behind(batch.offset, batch.producer_id)
-    event = next((each for each in behind if not is_passed_over(batch, each)), None)
+    event = deciding_event(batch, index)
     if event is None:
         return Outcome.LATE if absences.cover(batch, index) else Outcome.UNDECIDED
+    return outcome_by(batch, event)
+
+
+def deciding_event(batch: Batch, index: EventIndex) -> Event | None:
+    """Returns the event that decides about a batch, and about each of its producer's that is like it up to there.
+
+    Args:
+        batch: As of `outcome_of`.
+
+    Raises:
+        LookupError: As of `outcome_of`.
+    """
+    behind = index.following(batch.offset, batch.producer_id)
+    return next((each for each in behind if not is_passed_over(batch, each)), None)
+
+
+def outcome_by(batch: Batch, event: Event) -> Outcome:
+    """Returns the outcome of a batch by its deciding event."""
     if isinstance(event, Witness):
         return Outcome.LATE
     if not event.is_commit:

@@ -23,6 +23,19 @@ class StableOffset:
         """In their order; what lies before the first undecided one is dropped."""
         self._told = -1
 
+    @property
+    def told(self) -> int:
+        """The highest that was told; -1: none."""
+        return self._told
+
+    @property
+    def first(self) -> Batch | None:
+        """The first batch that is not known to be decided, once `first_undecided` has looked; None: there is none."""
+        return self._open[0] if self._open else None
+
+    def __len__(self) -> int:
+        return len(self._open)
+
     def take(self, batch: Batch) -> None:
         """Takes in the next transactional batch of the virtual partition."""
         self._open.append(batch)
