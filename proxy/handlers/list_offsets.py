@@ -7,10 +7,11 @@ with UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from kordon.codecs import apis
@@ -37,6 +38,7 @@ from kordon.proxy.ordering.lookups import (
     resolve,
     visible,
 )
+from kordon.proxy.reads.stable_ends import StableEnds
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import VIRTUAL, View
 
@@ -59,6 +61,10 @@ _ERRORS: Final[Mapping[int, int]] = {
 """First versions of ListOffsets that have these error codes (KafkaApis.handleListOffsetRequest)."""
 
 
+_Told: TypeAlias = WeakKeyDictionary[ManagedTopic, dict[int, int]]
+"""The end that was told last, by topic and partition."""
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetWish:
     """One offset that is looked for."""
@@ -78,6 +84,7 @@ class ListOffsets(ServedApi[Request, Response]):
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told a lower end than one before (NO-FALSE-END). Raises UpstreamUnavailable.
         may_serve: Whether this worker's lease lives.
+        stable: Tells read_committed readers how far topics with transactions are stable.
     """
 
     key = apis.LIST_OFFSETS
@@ -91,14 +98,18 @@ class ListOffsets(ServedApi[Request, Response]):
         read_layouts_to_end: Callable[[], Awaitable[object]] | None = None,
         may_serve: Callable[[], bool] = lambda: True,
         view: View = VIRTUAL,
+        *,
+        stable: StableEnds | None = None,
     ) -> None:
         self._view = view
+        self._stable = stable
         self._read_layouts_to_end = read_layouts_to_end
         self._may_serve = may_serve
         self._topics = topics
         self._questions = questions
-        self._told: WeakKeyDictionary[ManagedTopic, dict[int, int]] = WeakKeyDictionary()
-        """The end that was told last, by partition."""
+        self._told: _Told = WeakKeyDictionary()
+        self._told_stable: _Told = WeakKeyDictionary()
+        """To read_committed readers of topics with transactions."""
 
     async def serve(self, version: int, request: Request, client: Client) -> Response:
         """Answers a request that names managed topics only."""
@@ -128,20 +139,59 @@ class ListOffsets(ServedApi[Request, Response]):
             What was found of each.
         """
         asked = {"replica_id": -1, **(fields or {})}
-        plans = [partial(self._plan, version, wish) for wish in wishes]
-        found = await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
-        if asked.get("isolation_level"):
-            return found  # the last stable offset lies below the end, and may do so for long
-        lower = [number for number, wish in enumerate(wishes) if self._is_lower(wish, found[number])]
+        if not asked.get("isolation_level"):
+            return await self._find_rising(wishes, asked, version, self._told)
+        of_transactions = [number for number, wish in enumerate(wishes) if self._has_transactions(wish.topic)]
+        others = [wish for number, wish in enumerate(wishes) if number not in of_transactions]
+        # The last stable offset of ordinary data lies below the end, and may do so for long.
+        found = iter(await self._settled(others, asked, version) if others else [])
+        mine = [wishes[number] for number in of_transactions]
+        # Brokers know nothing of these transactions but the last stable offset of all neighbours together.
+        stable = iter(await self._find_rising(mine, asked | {"isolation_level": 0}, version, self._told_stable))
+        return [next(stable if number in of_transactions else found) for number in range(len(wishes))]
+
+    async def _find_rising(
+        self, wishes: Sequence[OffsetWish], asked: Mapping[str, object], version: int, told: _Told
+    ) -> list[FoundOffset]:
+        """Looks for offsets, and makes sure of ends that are lower than before."""
+        found = await self._settled(wishes, asked, version, told)
+        lower = [number for number, wish in enumerate(wishes) if self._is_lower(wish, found[number], told)]
         if lower:
-            again = await self._find_again([wishes[number] for number in lower], [plans[n] for n in lower], asked)
+            again = await self._find_again([wishes[number] for number in lower], asked, version, told)
             found = [again.pop(0) if number in lower else each for number, each in enumerate(found)]
         for wish, each in zip(wishes, found, strict=True):
-            self._remember(wish, each)
+            self._remember(wish, each, told)
         return found
 
+    async def _settled(
+        self, wishes: Sequence[OffsetWish], asked: Mapping[str, object], version: int, told: _Told | None = None
+    ) -> list[FoundOffset]:
+        plans = [partial(self._plan, version, wish) for wish in wishes]
+        found = await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
+        if told is not self._told_stable:
+            return found
+        return list(await asyncio.gather(*map(self._committed, wishes, found)))
+
+    async def _committed(self, wish: OffsetWish, found: FoundOffset) -> FoundOffset:
+        """Returns what a read_committed reader is told in place of what was found of a topic with transactions."""
+        if found.error or self._stable is None or wish.timestamp != LATEST:
+            return found
+        try:
+            place = find_place(self._topics, wish.topic, wish.partition, self._view)
+        except Unsettled as error:
+            return FoundOffset(error=error.code)
+        home = place.home
+        stable = await self._stable.of(place.topic, place.stream, home, found.offset - home.delta)
+        if stable is None or not (place.is_current and self._may_serve()):
+            return FoundOffset(error=Code.LEADER_NOT_AVAILABLE)
+        return found._replace(offset=min(found.offset, max(stable, home.start) + home.delta))
+
+    def _has_transactions(self, name: str) -> bool:
+        topic = self._topics.named(name)
+        return topic is not None and topic.layout.has_transactions
+
     async def _find_again(
-        self, wishes: Sequence[OffsetWish], plans: Sequence[Callable[[], Plan]], asked: Mapping[str, object]
+        self, wishes: Sequence[OffsetWish], asked: Mapping[str, object], version: int, told: _Told
     ) -> list[FoundOffset]:
         """Makes sure that an end is really lower than before: a log was cut short, or its topic is another one."""
         try:
@@ -151,18 +201,18 @@ class ListOffsets(ServedApi[Request, Response]):
             return [FoundOffset(error=Code.UNKNOWN_LEADER_EPOCH)] * len(wishes)
         for topic in {wish.topic for wish in wishes}:
             self._questions.forget(topic)  # a leader that has been deposed may not know it yet
-        return await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
+        return await self._settled(wishes, asked, version, told)
 
-    def _is_lower(self, wish: OffsetWish, found: FoundOffset) -> bool:
+    def _is_lower(self, wish: OffsetWish, found: FoundOffset, told: _Told) -> bool:
         topic = self._topics.named(wish.topic)
         if topic is None or wish.timestamp != LATEST or found.error:
             return False
-        return found.offset < self._told.get(topic, {}).get(wish.partition, 0)
+        return found.offset < told.get(topic, {}).get(wish.partition, 0)
 
-    def _remember(self, wish: OffsetWish, found: FoundOffset) -> None:
+    def _remember(self, wish: OffsetWish, found: FoundOffset, told: _Told) -> None:
         topic = self._topics.named(wish.topic)
         if topic is not None and wish.timestamp == LATEST and not found.error:
-            self._told.setdefault(topic, {})[wish.partition] = found.offset
+            told.setdefault(topic, {})[wish.partition] = found.offset
 
     def _plan(self, version: int, wish: OffsetWish) -> Plan:
         if wish.timestamp < 0 and version < _MEANINGS.get(wish.timestamp, version + 1):

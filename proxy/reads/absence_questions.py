@@ -48,11 +48,16 @@ class AbsenceQuestions:
         self._asking: asyncio.Task[None] | None = None
         self._fails = False
 
-    def ask(self, topic: str, physical: PartitionLog, producer_id: int) -> None:
-        """Has coordinators asked whether a producer's transaction is open on a physical partition.
+    def doubt(self, topic: str, physical: PartitionLog, producer_id: int) -> None:
+        """Notes that somebody waits for a producer of whom nothing more stands in a physical log.
 
-        The answer goes to the log's `transactions`.
+        After a moment, and now and then from then on, coordinators are asked whether its transaction is open there. The
+        answer goes to the log's `transactions`.
         """
+        if physical.transactions is not None and physical.transactions.doubt(producer_id):
+            self._ask_for(topic, physical, producer_id)
+
+    def _ask_for(self, topic: str, physical: PartitionLog, producer_id: int) -> None:
         if len(self._waiting) < _MOST:
             self._waiting[_Question(topic, physical, producer_id)] = None
         if self._waiting and (self._asking is None or self._asking.done()):

@@ -127,8 +127,27 @@ class PartitionLog:
         """Whether nothing of a stream is undecided up to the high watermark."""
         if self.transactions is None or self.high_watermark is None:
             return self.transactions is None
+        self.open_from()
         stable = self.transactions.stable_end(stream, self.high_watermark)
         return stable is not None and stable.is_known and stable.undecided is None
+
+    def open_from(self) -> int | None:
+        """Goes on to where streams are stable, as far as that is here.
+
+        Returns:
+            The offset from which on more is to be brought; None: it is not known where to begin.
+        """
+        transactions = self.transactions
+        if transactions is None:
+            return None
+        while (at := transactions.open_from) is not None and (view := self.views.at(at)) is not None:
+            transactions.take(view.start, view.end, view.seen)
+        return at
+
+    def is_read_out_for(self, batch: Batch) -> bool:
+        """Whether the log has been read to its end for a batch that is undecided."""
+        assert self.transactions is not None  # or else there is no such batch
+        return self.high_watermark is not None and self.transactions.needs(batch) >= self.high_watermark
 
     def looks_behind(self, batch: Batch) -> bool:
         """Goes on to what decides about a batch of a transaction, as far as it is here; returns whether it is decided.

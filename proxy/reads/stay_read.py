@@ -234,10 +234,9 @@ class StayRead:
     def _wait_for(self, physical: PartitionLog, batch: Batch) -> asyncio.Task[int] | None:
         """Returns what brings more of what decides about a batch; None: enough was read for one request."""
         assert physical.transactions is not None  # or else there is no such batch
-        at, mark = physical.transactions.needs(batch), physical.high_watermark
-        if mark is not None and at >= mark and physical.transactions.doubt(batch.producer_id):
-            self._reads.absences.ask(self._topic.name, physical, batch.producer_id)
-        return self._look_ahead(physical, at)
+        if physical.is_read_out_for(batch):
+            self._reads.absences.doubt(self._topic.name, physical, batch.producer_id)
+        return self._look_ahead(physical, physical.transactions.needs(batch))
 
     def _look_ahead(self, physical: PartitionLog, at: int) -> asyncio.Task[int] | None:
         """Has a log read on from an offset, within a bound for each request; what was read is remembered."""
@@ -248,7 +247,7 @@ class StayRead:
 
     def _learn_stable_end(self, home: PartitionLog) -> asyncio.Task[int] | None:
         """Has brought what tells how far the stream is stable; None: enough was read for one request."""
-        begin = home.transactions.open_from if home.transactions is not None else None
+        begin = home.open_from()
         return home.learn(self._ask_home_end) if begin is None else self._look_ahead(home, begin)
 
     def _knows_stable_end(self) -> bool:
@@ -256,6 +255,7 @@ class StayRead:
         home, mark = self.home_log, self.home_log.high_watermark
         if not self._is_committed or home.transactions is None or mark is None:
             return True
+        home.open_from()
         stable = home.transactions.stable_end(self._stream, mark)
         if stable is None:
             return not self.is_home
@@ -269,9 +269,10 @@ class StayRead:
             return None
         limit = self._reads.limits.of(self._topic, self._home.partition)
         position = self.taken.position if self.is_home else None
-        if position is not None and position > stable.offset:
-            return max(stable.offset, self._home.start) + self._home.delta
-        return end_told(self._home, min(mark, stable.offset), limit, position=position, after=self._after)
+        if position is None or self.taken.undecided is not None or position <= stable.offset:
+            end = stable.offset if self.taken.undecided is None or position is None else min(position, stable.offset)
+            return end_told(self._home, min(mark, end), limit, position=position, after=self._after)
+        return max(stable.offset, self._home.start) + self._home.delta
 
     def _may_step_over(self, is_late: bool) -> bool:
         mark = self._log.high_watermark
