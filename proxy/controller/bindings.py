@@ -85,7 +85,7 @@ class Bindings:
         if controller is None or record is None:
             return
         change = controller.changes.get(topic)
-        if change is not None and change.stage is not Stage.PAUSING:
+        if change is not None and change.stage not in (Stage.PAUSING, Stage.OLDER):
             return  # it fails, as there is no such topic, and is found again
         is_announced = Delete(topic) in self._open_wishes.all
         finding = None if is_announced else topic_gone(record.layout, successor, round(time.time() * 1000))

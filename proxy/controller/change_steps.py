@@ -15,16 +15,20 @@ from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.controller.fence_times import Phase
 from kordon.proxy.controller.janitor import Janitors
 from kordon.proxy.controller.leading_worker import LeadingWorker
+from kordon.proxy.controller.older_looks import OlderLooks
 from kordon.proxy.controller.open_wishes import OpenWishes
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.proxy.ordering.changes import (
     REMEMBERED_MS,
     Abandoned,
+    AskEnds,
+    AskOpen,
     Command,
     Commit,
     ConfirmMembers,
     Finished,
+    Mended,
     Prepare,
     Producers,
     ReadCuts,
@@ -82,6 +86,7 @@ class ChangeSteps:
         self._open_wishes = open_wishes
         self._notes = notes
         self._who_wrote = WhoWrote(context.admin.ends, context.ledger, context.adoption)
+        self._older = OlderLooks(context.admin)
 
     def do(self, commands: list[Command]) -> None:
         """Begins to perform commands. Any failure ends the role, and the next controller begins again."""
@@ -107,9 +112,11 @@ class ChangeSteps:
                 self.do(controller.on_committed(topic, clock()))
             case Prepare(topic, partitions):
                 await self._prepare(controller, topic, partitions)
-            case ConfirmMembers(topic):
+            case ConfirmMembers(topic, announcement):
                 await self._confirm_members()
-                self.do(controller.on_confirmed(topic, clock()))
+                self.do(controller.on_confirmed(topic, clock(), announcement))
+            case AskEnds() | AskOpen():
+                await self._look_for_older(controller, command)
             case WriteAhead(topic, _, images):
                 problem, reason = await self._who_wrote.write_ahead(controller.known, command)
                 self.do(controller.on_ahead(topic, images, clock(), problem, reason))
@@ -121,12 +128,28 @@ class ChangeSteps:
                 self._notes.cut(fence, cuts or {})
                 reason = MOVES_ON if cuts is None and self._who_wrote.moved else ""
                 self.do(controller.on_cuts(topic, fence, cuts, clock(), reason))
+            case Finished() | Abandoned() | Mended():
+                await self._end(command)
+
+    async def _look_for_older(self, controller: Controller, command: AskEnds | AskOpen) -> None:
+        announcing, topic = controller.announcing, command.topic
+        if isinstance(command, AskEnds):
+            self.do(announcing.on_ends(topic, command.announcement, await self._older.ends(command), clock()))
+            return
+        open_at, known = await self._older.open(command) or ((), None)
+        self.do(announcing.on_open(topic, command.announcement, open_at, known, clock()))
+        self._older.tell(controller, topic)
+
+    async def _end(self, command: Finished | Abandoned | Mended) -> None:
+        self._who_wrote.forget(command.topic)
+        self._older.forget(command.topic)
+        match command:
             case Finished(topic):
-                self._who_wrote.forget(topic)
                 await self._finish(topic)
             case Abandoned(topic, problem, code):
-                self._who_wrote.forget(topic)
                 await self._abandon(topic, problem, Code.INVALID_REQUEST if code is None else code)
+            case Mended(topic):
+                await self._ledger.write_finding(records_lost(self._ledger.topics[topic].layout, now_ms()))
 
     def _renewed_by(self, topic: str) -> tuple[int, ...]:
         change = self._ledger.controller.changes.get(topic) if self._ledger.controller is not None else None
@@ -139,7 +162,7 @@ class ChangeSteps:
         if layout.epoch == 1 and layout.epochs[0].placement is Placement.UNMANAGED:
             log.info("topic_managed", topic=topic, partitions=layout.n, virtual_partitions=layout.v_count)
         if layout.epochs[-1].shortened:
-            await self._ledger.write_finding(records_lost(layout, round(time.time() * 1000)))
+            await self._ledger.write_finding(records_lost(layout, now_ms()))
         if topic in self._open_wishes.under_way:
             lowering = await self._adoption.wait_until_adopted(record)
             await self._open_wishes.conclude(topic, OutcomeRecord(0, ""), lowering)
@@ -210,3 +233,8 @@ class ChangeSteps:
         except (TimeoutError, UpstreamUnavailable) as error:
             log.warning("cuts_unread", topic=topic, error=str(error) or f"no end stood still in {CUT_SECONDS} s")
             return None
+
+
+def now_ms() -> int:
+    """Returns the wall clock, in milliseconds since 1970."""
+    return round(time.time() * 1000)

@@ -149,6 +149,8 @@ class ControllerRole:
                 wishes=len(wishes),
                 waits_seconds=round(max(alone_from - now, 0.0), 1),
             )
+            announced = self._state.member.announcements
+            controller.announcing.standing |= {topic: each for topic, each in announced.items() if topic in found}
             for fence in fences.values():
                 self._notes.found(fence)
                 self._do(controller.found_fence(fence, now))
@@ -172,12 +174,19 @@ class ControllerRole:
     async def _tick(self, controller: Controller) -> None:
         while not await self._ledger.failed(TICK_SECONDS):
             self._do(controller.on_tick(clock(), uuid.uuid4().hex[:12]))
+            self._do(controller.announcing.withdraw_stale(self._is_idle, clock()))
             self._tell_waits(controller)
             self._wish_queue.begin_next()
             self._takeovers.begin_next()
             if forged := self._forged.look(clock()):
                 self._tasks.start(self._forged.lift(forged), name="lift forged fences")
         self._ledger.raise_failure()
+
+    def _is_idle(self, topic: str) -> bool:
+        """Whether nothing goes on with a topic, and nobody wishes anything of it."""
+        wishes, controller = self._open_wishes, self.controller
+        is_changing = controller is not None and topic in controller.changes
+        return not (is_changing or topic in self._ledger.busy or topic in wishes.by_topic or topic in wishes.under_way)
 
     def _tell_waits(self, controller: Controller) -> None:
         """Logs once of each change that waits for leases, until who may have them is known better."""

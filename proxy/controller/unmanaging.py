@@ -35,7 +35,7 @@ class Unmanaging:
             UpstreamUnavailable: The cluster does not answer.
         """
         record = self._ledger.settled(topic)
-        if record.layout.residence.is_plain:
+        if record.layout.residence.is_plain and not record.layout.has_transactions:
             await self.let_go(topic)
         else:
             await self._let_go_empty(record)
@@ -57,7 +57,8 @@ class Unmanaging:
         controller.forget(topic)
         await self._admin.delete_topic(face_of(topic))  # first: a layout whose face has gone is found again, not this
         found: Records = () if finding is None else ((f"finding/{topic}", finding),)
-        await self._ledger.write((*images, (f"topic/{topic}", None), (f"janitor/{topic}", None), *found))
+        announced: Records = ((f"announcement/{topic}", None),) if record.layout.has_transactions else ()
+        await self._ledger.write((*images, *announced, (f"topic/{topic}", None), (f"janitor/{topic}", None), *found))
         self._ledger.topics.pop(topic, None)
 
     async def _let_go_empty(self, record: TopicRecord) -> None:

@@ -83,7 +83,7 @@ class WishChecks:
 
     async def _unmanage(self, topic: str) -> None:
         layout = self._settled(topic).layout
-        if not layout.residence.is_plain:
+        if not layout.residence.is_plain or layout.has_transactions:
             await refuse_filled(self._admin.ends, layout)
 
     def _settled(self, topic: str) -> TopicRecord:

@@ -10,7 +10,8 @@ from typing import Final
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.next_images import NextImages
 from kordon.proxy.ordering.placements import Epoch, Placement
-from kordon.proxy.ordering.records import FenceRecord, Value
+from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, Value
+from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions
 
 REMEMBERED_MS: Final = 7 * 24 * 60 * 60 * 1000
 """For how long brokers remember a silent producer, where it is not known: the longest default that Kafka has had
@@ -22,6 +23,9 @@ class Stage(Enum):
 
     PREPARING = "preparing"
     WAITING = "waiting for leases"
+    ANNOUNCING = "writing the announcement"
+    TELLING = "waiting until all know of it"
+    OLDER = "waiting for older transactions"
     OPENING = "writing the fence"
     WRITING_AHEAD = "writing images ahead"
     CONFIRMING = "asking who serves"
@@ -30,6 +34,20 @@ class Stage(Enum):
     COMMITTING = "writing the layout"
     CANCELLING = "cancelling"
     PAUSING = "waiting for another attempt"
+
+
+@dataclass(frozen=True, slots=True)
+class OlderOpen:
+    """A transaction that its coordinator has open, and that a change may wait for (OLDER-FIRST)."""
+
+    transactional_id: str
+    producer_id: int
+    partitions: frozenset[int]
+    """Of the topic, those whose marker is still to come."""
+    state: str
+    """As Kafka names it."""
+    ends_ms: int
+    """When its coordinator ends it at the latest, in milliseconds since 1970."""
 
 
 @dataclass
@@ -72,6 +90,30 @@ class Change:
     """How many in a row have failed for that reason."""
     remembered_ms: int = REMEMBERED_MS
     """For how long brokers remember a producer that is silent."""
+    code: int | None = None
+    """Kafka's error code for `problem`, where the cluster has refused."""
+    announced: AnnouncementRecord | None = None
+    """What was announced of it; None: nothing has to be, or has been yet (DOUBLE-ADD)."""
+    told_to: set[str] = field(default_factory=set[str])
+    """Who has acknowledged the announcement."""
+    is_confirmed: bool = False
+    """Whether the members that were known are all that joined before the announcement was durable."""
+    is_writing: bool = False
+    """Whether the announcement, or what belongs to it, is being written."""
+    is_asking: bool = False
+    """Whether leaders and coordinators are being asked who is open."""
+    asked: float = 0.0
+    """When they had answered last."""
+    older: OlderTransactions | None = None
+    """Tells which transactions are waited for; None: the log ends are not known yet (OLDER-FIRST)."""
+    left: frozenset[tuple[int, int]] = frozenset()
+    """What is waited for, as partitions and producer ids."""
+    waited: tuple[OlderOpen, ...] = ()
+    """The same as coordinators tell it."""
+    doubted: frozenset[tuple[int, int]] = frozenset()
+    """What was open at a leader in the last look, and no coordinator knew."""
+    waited_out: str = ""
+    """The announcement for which no older transaction is open any more."""
 
     def enter(self, stage: Stage, now: float) -> list[Command]:
         """Begins a stage; returns no commands, for those who have none to add."""
@@ -80,7 +122,13 @@ class Change:
         return []
 
     def following(self, layout: Layout) -> Epoch:
-        """Returns the epoch that it would begin behind a layout."""
+        """Returns the epoch that it would begin behind a layout.
+
+        Of a topic with transactions that is the mending of a log that got shorter, if there is one. Readers wait for
+        that, and it must not wait for transactions.
+        """
+        if layout.has_transactions and self.shortened:
+            return layout.next_epoch(layout.u, self.placement, dict(self.shortened), self.renewed)
         return layout.next_epoch(self.target, self.placement, dict(self.shortened), self.renewed)
 
     def blame(self, reason: str, most: int) -> None:
@@ -141,6 +189,29 @@ class ConfirmMembers:
     """
 
     topic: str
+    announcement: str = ""
+    """Asked after this announcement is durable; empty: after the fence is."""
+
+
+@dataclass(frozen=True)
+class AskEnds:
+    """Ask leaders where the logs end of partitions that something leaves; answer with `on_ends`."""
+
+    topic: str
+    announcement: str
+    partitions: frozenset[int]
+
+
+@dataclass(frozen=True)
+class AskOpen:
+    """Ask leaders, and then coordinators, which transactions are open; answer with `on_open`."""
+
+    topic: str
+    announcement: str
+    ends: Mapping[int, int]
+    """By partition; what began below is older than the announcement."""
+    producer_ids: frozenset[int]
+    """Of those that are waited for already."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +234,13 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Mended:
+    """A log that got shorter is mended, and the change goes on."""
+
+    topic: str
+
+
+@dataclass(frozen=True)
 class Finished:
     """A wish has come true."""
 
@@ -179,4 +257,4 @@ class Abandoned:
     """Kafka's error code where it was the cluster that refused; None: the wish does not fit what was found."""
 
 
-Command = Prepare | WriteAhead | ConfirmMembers | ReadCuts | Commit | Finished | Abandoned
+Command = Prepare | AskEnds | AskOpen | WriteAhead | ConfirmMembers | ReadCuts | Commit | Mended | Finished | Abandoned

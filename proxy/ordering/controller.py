@@ -4,6 +4,7 @@
         ^                                                        │                                    │
         └────────────────────(too long, or somebody went missing: cancelled by a record)─────────────┘
 
+If a topic has transactions, a change that moves virtual partitions is announced first (`announcing.py`).
 Where a topic has very many producers, their images are written down before the fence (WRITING_AHEAD, `next_images.py`).
 
 It decides from what the layouts topic says and from the proxies' group, and does no I/O: events in, commands out. Any
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kordon.proxy.ordering.announcing import Announcing
 from kordon.proxy.ordering.changes import (
     REMEMBERED_MS,
     Abandoned,
@@ -23,6 +25,7 @@ from kordon.proxy.ordering.changes import (
     Commit,
     ConfirmMembers,
     Finished,
+    Mended,
     Prepare,
     Producers,
     ReadCuts,
@@ -55,6 +58,7 @@ class Controller:
     Attributes:
         known: The managed topics.
         changes: What is under way, by topic.
+        announcing: What is announced of topics with transactions.
     """
 
     def __init__(self, members: frozenset[str], alone_from: float) -> None:
@@ -62,14 +66,20 @@ class Controller:
         self.alone_from = alone_from
         self.known = KnownTopics()
         self.changes: dict[str, Change] = {}
+        self.announcing = Announcing(self.known, self.changes)
 
     def raised(self, fence: str) -> bool:
-        """Whether a fence that stands, by its id, is one of this controller's: it need not read who acknowledges it."""
-        return any(each.fence is not None and each.fence.id == fence for each in self.changes.values())
+        """Whether a fence or an announcement, by its id, is this controller's: it need not read who acknowledges it."""
+        return any(
+            each is not None and each.id == fence
+            for change in self.changes.values()
+            for each in (change.fence, change.announced)
+        )
 
     def forget(self, topic: str) -> None:
         """A topic is let go; a change of it that is between two attempts is given up."""
         self.changes.pop(topic, None)
+        self.announcing.standing.pop(topic, None)
         self.known.forget(topic)
 
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
@@ -104,6 +114,8 @@ class Controller:
             newest = self.known.layout(topic).epochs[-1]
             return self.begin(Change(topic, newest.u, placement=newest.placement, shortened=dict(shortened)), now)
         change.shortened.update(shortened)  # the next attempt has it; one that stands now cannot find its cuts
+        if change.stage in (Stage.ANNOUNCING, Stage.TELLING, Stage.OLDER):
+            return self.announcing.interrupt(change, now)
         return self._cancel(change, now) if change.stage in (Stage.CONFIRMING, Stage.FENCING) else []
 
     def on_members(self, members: frozenset[str], now: float, alone_from: float) -> list[Command]:
@@ -156,8 +168,14 @@ class Controller:
         change = self.changes.get(topic)
         if change is None or change.stage is not Stage.PREPARING:
             return []
-        del self.changes[topic]
-        return [Abandoned(topic, problem, code)]
+        return self._abandon(change, problem, change.since, code)
+
+    def withdraw(self, topic: str, problem: str, now: float) -> list[Command]:
+        """Gives up a change that waits for older transactions; returns nothing if it does not, or is over just now."""
+        change = self.changes.get(topic)
+        if change is None or change.stage not in (Stage.TELLING, Stage.OLDER) or change.is_writing:
+            return []
+        return self._abandon(change, problem, now)
 
     def on_ack(self, fence: str, incarnation: str, now: float, told: Mapping[int, int] | None = None) -> list[Command]:
         """A proxy holds what a fence names; `told` as in `AckRecord`."""
@@ -165,6 +183,8 @@ class Controller:
             if change.fence is not None and change.fence.id == fence:
                 change.acknowledged.add(incarnation)
                 change.told.update({q: max(end, change.told.get(q, 0)) for q, end in (told or {}).items()})
+            if change.announced is not None and change.announced.id == fence:
+                change.told_to.add(incarnation)
         return self._look(now)
 
     def on_committed(self, topic: str, now: float) -> list[Command]:
@@ -176,21 +196,29 @@ class Controller:
             case Stage.OPENING:
                 change.enter(Stage.CONFIRMING, now)
                 return [ConfirmMembers(topic)]
+            case Stage.ANNOUNCING | Stage.OLDER:
+                return self.announcing.on_committed(change, now)
+            case Stage.COMMITTING if change.target != self.known.layout(topic).u:
+                change.fence, change.shortened, change.told = None, {}, {}
+                return [Mended(topic), *self.begin(change, now)]
             case Stage.COMMITTING:
                 del self.changes[topic]
                 return [Finished(topic)]
             case Stage.CANCELLING if change.problem:
                 del self.changes[topic]
-                return [Abandoned(topic, change.problem)]
+                return [Abandoned(topic, change.problem, change.code)]
             case Stage.CANCELLING:
                 change.fence = None
                 return change.enter(Stage.PAUSING, now)
             case _:
                 return []
 
-    def on_confirmed(self, topic: str, now: float) -> list[Command]:
-        """The members that are known were all there are when the fence was durable."""
+    def on_confirmed(self, topic: str, now: float, announcement: str = "") -> list[Command]:
+        """The members that are known were all there are when the fence, or an announcement, was durable."""
         change = self.changes.get(topic)
+        if change is not None and announcement:
+            self.announcing.on_confirmed(change, announcement)
+            return self._look(now)
         if change is None or change.stage is not Stage.CONFIRMING:
             return []
         change.stage = Stage.FENCING  # its time runs since the fence is durable
@@ -219,6 +247,8 @@ class Controller:
         change.enter(Stage.COMMITTING, now)
         records = self.known.change(change, cuts)
         records += [(f"ack/{fence}/{incarnation}", None) for incarnation in sorted(change.acknowledged)]
+        if change.target == change.fence.following.u:
+            records += self.announcing.withdrawal(topic)
         return [Commit(topic, (*records, (f"fence/{topic}", None)))]
 
     def on_tick(self, now: float, new_id: str) -> list[Command]:
@@ -232,14 +262,20 @@ class Controller:
             elif change.stage is Stage.PAUSING and waited > pause:
                 commands += self.begin(change, now)
             elif change.stage is Stage.WAITING and now >= self.alone_from:
-                fence_id = f"{new_id}-{change.topic}"
-                commands += self._give_up(change) or self._write_ahead(change, now) or self._open(change, fence_id, now)
+                commands += (
+                    self._give_up(change, now)
+                    or self.announcing.begin(change, new_id, now)
+                    or _write_ahead(change, self.known, now)
+                    or self._open(change, f"{new_id}-{change.topic}", now)
+                )
+            commands += self.announcing.on_tick(change, now)
         return commands
 
     def _look(self, now: float) -> list[Command]:
         """Goes on where all that a stage waits for is there."""
         commands: list[Command] = []
         for change in self.changes.values():
+            commands += self.announcing.look(change, self._members, self.alone_from, now)
             if change.stage is not Stage.FENCING or change.fence is None:
                 continue
             if now < self.alone_from:
@@ -251,27 +287,18 @@ class Controller:
                 commands.append(ReadCuts(change.topic, change.fence.id, partitions, change.ahead))
         return commands
 
-    def _give_up(self, change: Change) -> list[Command]:
+    def _give_up(self, change: Change, now: float) -> list[Command]:
         """Ends a change of which a layout would come that nobody goes by; nothing has been held for it."""
         problem = why_never(self.known.records[change.topic], change.following(self.known.layout(change.topic)))
-        if not problem:
-            return []
-        del self.changes[change.topic]
-        return [Abandoned(change.topic, problem)]
+        return self._abandon(change, problem, now) if problem else []
 
-    def _write_ahead(self, change: Change, now: float) -> list[Command]:
-        """Has images written ahead where that is needed, and what is written by now is not what is to follow."""
-        layout = self.known.layout(change.topic)
-        following = change.following(layout)
-        if not change.has_many or (
-            change.is_ahead and change.ahead is not None and change.ahead.following == following
-        ):
-            return []
-        if change.ahead is None or change.ahead.following != following:
-            change.ahead = NextImages(layout, following, self.known.images[change.topic], change.remembered_ms)
-        change.enter(Stage.WRITING_AHEAD, now)
-        partitions = layout.change_to(following).touched
-        return [WriteAhead(change.topic, partitions, change.ahead)]
+    def _abandon(self, change: Change, problem: str, now: float, code: int | None = None) -> list[Command]:
+        """Ends a change without a fence; what is announced of it is withdrawn first."""
+        if self.announcing.stands(change.topic):
+            change.problem, change.code = problem, code
+            return self._cancel(change, now)
+        del self.changes[change.topic]
+        return [Abandoned(change.topic, problem, code)]
 
     def _open(self, change: Change, fence_id: str, now: float) -> list[Command]:
         record = self.known.records[change.topic]
@@ -293,9 +320,23 @@ class Controller:
         records: list[tuple[str, Value | None]] = [(f"fence/{change.topic}", None)]
         if change.problem:
             records += self.known.undo_ahead(change.topic)
+            records += self.announcing.withdrawal(change.topic)
         if change.fence is not None:
             records += [(f"ack/{change.fence.id}/{each}", None) for each in sorted(change.acknowledged)]
         return [Commit(change.topic, tuple(records))]
+
+
+def _write_ahead(change: Change, known: KnownTopics, now: float) -> list[Command]:
+    """Has images written ahead where that is needed, and what is written by now is not what is to follow."""
+    layout = known.layout(change.topic)
+    following = change.following(layout)
+    if not change.has_many or (change.is_ahead and change.ahead is not None and change.ahead.following == following):
+        return []
+    if change.ahead is None or change.ahead.following != following:
+        change.ahead = NextImages(layout, following, known.images[change.topic], change.remembered_ms)
+    change.enter(Stage.WRITING_AHEAD, now)
+    partitions = layout.change_to(following).touched
+    return [WriteAhead(change.topic, partitions, change.ahead)]
 
 
 def _why_not_cut(change: Change, before: TopicRecord, cuts: Mapping[int, Producers]) -> str:

@@ -135,9 +135,16 @@ def why_not_let_go(layout: Layout, filled: Iterable[int]) -> str:
     """Says why a topic cannot be an ordinary one as it is, and what would work.
 
     Args:
-        layout: In force; not plain.
+        layout: In force; not plain, or with transactions.
         filled: The physical partitions that hold records.
     """
+    if layout.has_transactions:
+        return (
+            f"{layout.topic} has transactions, which ordinary consumers would read before they are committed. It can be"
+            " let go once it is empty: stop its producers, have its groups read to the end, delete its records"
+            " (kafka-delete-records.sh through Kordon, or retention), and ask again."
+            f" Records are on the brokers' partitions {', '.join(map(str, filled))}"
+        )
     return (
         f"{layout.topic} has {layout.v_count} virtual partitions that have lain on others than those of their numbers:"
         " as an ordinary topic its keys go to other partitions than those where their records are, out of order."

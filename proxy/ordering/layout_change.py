@@ -65,6 +65,12 @@ class LayoutChange:
         anew = {*(self._following.shortened or ()), *self._following.renewed}
         return tuple(v for v, (q, after) in changes if q is not None and (q != after or q in anew))
 
+    @property
+    def moves(self) -> Mapping[int, int]:
+        """By virtual partition that goes on in another physical partition, its coming home (DOUBLE-ADD)."""
+        changes = enumerate(zip(self._before.homes, self._homes, strict=True))
+        return {v: after for v, (q, after) in changes if q is not None and after is not None and q != after}
+
     def made(
         self, cuts: Mapping[int, int], leader_epochs: Mapping[int, int], told: Mapping[int, int]
     ) -> tuple[Segment, ...]:

@@ -179,21 +179,13 @@ class Member:
                 self._images.pop(rest, None)
                 self._end_fence(rest)
                 return [Forget(rest)]
-            case "fence", FenceRecord():
-                known = self._topics.get(rest)
-                if known is not None and (problem := why_impossible(known.layout, value.following)):
-                    raise ValueError(problem)
-                self._fences[rest] = value
-                return [self._hold(rest, value)]
+            case "fence", FenceRecord() | None:
+                return self._on_fence(rest, value)
             case "announcement", AnnouncementRecord():
                 self.announcements[rest] = value
                 return [Announce(value)]
             case "announcement", None:
                 self.announcements.pop(rest, None)
-            case "fence", None:
-                if rest in self._fences:
-                    self._end_fence(rest)
-                    return [Release(rest)]
             case _:
                 pass
         return []
@@ -223,6 +215,17 @@ class Member:
         if fence is None or fence.following != written.layout.epochs[-1]:
             return []
         return [(key, command) for key, value in records for command in self.on_record(key, value)]
+
+    def _on_fence(self, topic: str, fence: FenceRecord | None) -> list[Command]:
+        if fence is None:
+            stood = topic in self._fences
+            self._end_fence(topic)
+            return [Release(topic)] if stood else []
+        known = self._topics.get(topic)
+        if known is not None and (problem := why_impossible(known.layout, fence.following)):
+            raise ValueError(problem)
+        self._fences[topic] = fence
+        return [self._hold(topic, fence)]
 
     def _hold(self, topic: str, fence: FenceRecord) -> Hold:
         record = self._topics.get(topic, fence.taking_over)

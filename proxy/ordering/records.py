@@ -22,7 +22,8 @@ written; without it, by those of 1. The rule for additions, within a format:
 - So does a kind of key that is not known, unless its record says `"optional": true`. Behind the kind, its key names the
   topic that it is about.
 - A record that cannot be read stops the service of its topic here until another record, or a tombstone, takes its key:
-  `topic`, `image`, `fence`, `announcement` and kinds to come. All others are passed over: what they say is missed, and nothing else.
+  `topic`, `image`, `fence`, `announcement` and kinds to come. All others are passed over: what they say is missed, and
+  nothing else.
 """
 
 from __future__ import annotations
