@@ -12,17 +12,13 @@ from kordon.codecs.shown_text import cut
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.kafka.transaction_coordinators import OpenTransaction
+from kordon.proxy.ordering.announcing import OLDER_CURE
 from kordon.proxy.ordering.changes import AskEnds, AskOpen, Change, OlderOpen
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.transactions.older_transactions import OpenAt, is_older
 
 log = structlog.get_logger(__name__)
 
-CURE: Final = (
-    "each ends with its transaction timeout at the latest. To end one now, call Admin.fenceProducers with its"
-    " transactional id: docs/managing.md#changes-that-wait-for-transactions"
-)
-"""What operators are told of transactions that a change waits for."""
 MOST_NAMED: Final = 5
 """Transactional ids that a line names; of more, how many there are."""
 _LOOK_SECONDS: Final = 10.0
@@ -74,7 +70,7 @@ class OlderLooks:
                 transactional_ids=[cut(each) for each in sorted(waited)[:MOST_NAMED]],
                 count=len(change.left),
                 until=round(seconds),
-                cure=CURE,
+                cure=OLDER_CURE,
             )
         self._told[topic] = waited
         if change is not None:

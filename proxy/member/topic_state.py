@@ -5,10 +5,12 @@ Every worker knows it: wishes, fences and takeovers stand in the layouts. Only t
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from math import ceil
 
 from kordon.codecs.counted import counted
+from kordon.codecs.shown_text import cut
 from kordon.proxy.member.control_state import ControlState
 from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.takeover import Takeover
@@ -78,6 +80,11 @@ def waits_for(control: ControlState, change: Change | None, *, is_fenced: bool) 
     if change is not None and change.stage is Stage.PAUSING:
         missing = sorted(control.members.get(each, each[:8]) for each in change.missed)
         return f"tries again, as {', '.join(missing) or 'a proxy'} has not stopped writing in time"
+    if change is not None and change.stage is Stage.TELLING:
+        missing = sorted(control.members.get(each, each[:8]) for each in control.members.keys() - change.told_to)
+        return f"waits until {', '.join(missing) or 'every proxy'} knows of it"
+    if change is not None and change.stage is Stage.OLDER and change.left:
+        return older_in_words(change, round(time.time() * 1000))
     if is_fenced:
         return "holds the writes of partitions that change"
     if control.awaited and (change is None or change.stage is Stage.WAITING):
@@ -87,6 +94,20 @@ def waits_for(control: ControlState, change: Change | None, *, is_fenced: bool) 
     if change is not None:
         return change.stage.value
     return "waits for the controller"
+
+
+def older_in_words(change: Change, now_ms: int) -> str:
+    """Says which transactions a change waits for, and how long at most (OLDER-FIRST).
+
+    Args:
+        now_ms: The wall clock, in milliseconds since 1970.
+    """
+    ids = sorted({cut(each.transactional_id) for each in change.waited})
+    more = f", {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
+    if not ids:
+        return f"waits for {counted(len({each for _, each in change.left}), 'transaction')}"
+    left = ceil(max(max(each.ends_ms for each in change.waited) - now_ms, 0) / 1000)
+    return f"waits for the transactions of {', '.join(ids[:_MOST_NAMED])}{more}, at most {left} s more"
 
 
 def _doing(now: int, target: int, wish: Wish | None) -> str:

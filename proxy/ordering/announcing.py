@@ -26,6 +26,12 @@ TELL_SECONDS: Final = 5.0
 STALE_SECONDS: Final = 5.0
 """After which an announcement is withdrawn for which no change goes on; that one may be about to begin again."""
 
+OLDER_CURE: Final = (
+    "Each ends with its transaction timeout at the latest. To end one now, call Admin.fenceProducers with its"
+    " transactional id: docs/managing.md#changes-that-wait-for-transactions"
+)
+"""What operators are told of transactions that a change waits for."""
+
 Records = list[tuple[str, Value | None]]
 
 

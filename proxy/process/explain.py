@@ -5,15 +5,18 @@ Pure functions of a topic and of the control state to objects that JSON can take
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from kordon.codecs.counted import counted
+from kordon.codecs.shown_text import cut
 from kordon.proxy.member.control_state import ControlState
-from kordon.proxy.member.topic_state import state_in_words, why_not_served
+from kordon.proxy.member.topic_state import older_in_words, state_in_words, why_not_served
+from kordon.proxy.ordering.announcing import OLDER_CURE
 from kordon.proxy.ordering.chain import Chain, Stay
-from kordon.proxy.ordering.changes import Change, Stage
+from kordon.proxy.ordering.changes import Change, OlderOpen, Stage
 from kordon.proxy.ordering.images import rows_of
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FindingRecord
@@ -23,6 +26,8 @@ from kordon.proxy.ordering.takeover import NEAR_RECORDS, is_shared
 from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopic, face_of
 
+_MOST_TRANSACTIONS: Final = 100
+"""That a page has of one change."""
 Facts = dict[str, Any]
 """An object of the admin pages; JSON can take it."""
 
@@ -155,6 +160,7 @@ def _brief(topic: ManagedTopic, control: ControlState) -> Facts:
         "virtual_partitions": layout.v_count,
         "layout_epoch": layout.epoch,
         "ordered_delivery": layout.ordered_delivery,
+        "has_transactions": layout.has_transactions,
         "held": _held(topic, control),
     }
 
@@ -218,6 +224,7 @@ def _sentence(change: Change, control: ControlState) -> str:
         f" for {facts['seconds']:g} s{attempt}"
         + (f"; {waits} missing" if waits else "")
         + (f", at most {left:g} s more" if (left := facts["lease_seconds_left"]) else "")
+        + (f"; {older_in_words(change, round(time.time() * 1000))}. {facts['cure']}" if change.left else "")
     )
 
 
@@ -227,6 +234,8 @@ def _procedure(change: Change, control: ControlState) -> Facts:
         missing = control.members.keys() - change.acknowledged
     elif change.stage is Stage.PAUSING:
         missing = change.missed
+    elif change.stage is Stage.TELLING:
+        missing = control.members.keys() - change.told_to
     waits = sorted(f"{control.members.get(each, 'gone')} ({each[:8]})" for each in missing)
     return {
         "topic": change.topic,
@@ -237,6 +246,18 @@ def _procedure(change: Change, control: ControlState) -> Facts:
         "fence": change.fence.id if change.fence is not None else None,
         "waits_for": waits,
         "lease_seconds_left": round(control.missing_lease_seconds, 1) if change.stage is Stage.WAITING else 0.0,
+        "transactions": [_older(each) for each in change.waited[:_MOST_TRANSACTIONS]],
+        "cure": OLDER_CURE if change.left else "",
+    }
+
+
+def _older(each: OlderOpen) -> Facts:
+    return {
+        "transactional_id": cut(each.transactional_id),
+        "producer_id": each.producer_id,
+        "state": each.state,
+        "partitions": sorted(each.partitions),
+        "seconds_left": round(max(each.ends_ms / 1000 - time.time(), 0.0), 1),
     }
 
 
