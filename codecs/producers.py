@@ -9,7 +9,7 @@ Source: DescribeProducersResponse.json; version 0 is flexible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple, Self
@@ -65,6 +65,10 @@ class ProducerRows:
 
     def __iter__(self) -> Iterator[ProducerRow]:
         return (ProducerRow._make(row[:-1]) for row in _ROW.iter_unpack(self._data))
+
+    def find(self, producer_ids: Collection[int]) -> dict[int, ProducerRow]:
+        """Returns the rows of some producers, by producer id."""
+        return {row[0]: ProducerRow._make(row[:-1]) for row in _ROW.iter_unpack(self._data) if row[0] in producer_ids}
 
     def runs(self) -> Iterator[ProducerRows]:
         """Cuts them into runs of at most `ROWS_OF_A_RUN`, in their order."""

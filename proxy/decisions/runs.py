@@ -11,6 +11,7 @@ from typing import TypeAlias, TypedDict
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.decisions.events import NOTHING, Given, OwnError, ReadingMember
+from kordon.proxy.ordering.identity import client_id_of
 from kordon.proxy.ordering.write_sequencer import Write
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -115,7 +116,7 @@ class WriteRun:
             move=self.move,
             layout_epoch=self.layout_epoch,
             layouts_offset=self.layouts_offset,
-            producer_id=self.producer_id,
+            producer_id=client_id_of(self.producer_id),
             producer_epoch=self.producer_epoch,
             first_sequence=self.base_sequence,
             last_sequence=last_sequence(self.next_sequence),
@@ -328,7 +329,7 @@ class Client:
         principal: The name by which the client logged in to Kordon.
     """
 
-    __slots__ = ("client_id", "held", "number", "principal", "reads", "recorded", "refusals", "writes")
+    __slots__ = ("__weakref__", "client_id", "held", "number", "principal", "reads", "recorded", "refusals", "writes")
 
     def __init__(self, number: int, client_id: str | None = None, principal: str | None = None) -> None:
         self.number = number

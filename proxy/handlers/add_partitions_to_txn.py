@@ -1,10 +1,19 @@
-"""AddPartitionsToTxn: a request that names managed topics is refused as a whole (NO-TRANSACTIONS), in both views.
+"""AddPartitionsToTxn: virtual partitions become the physical ones that their data go to (TXN-WITNESS, DOUBLE-ADD).
 
-The broker would not know most of the partitions, and clients would ask again until their transaction times out. Upon
-INVALID_TXN_STATE Java and librdkafka call their producer failed at once, and franz-go fails its producer id.
+    plan ──> the client's broker ──> topics take transactions ──> leaders asked ──> witnesses ──> the plan still holds
 
-The broker is asked all the same, with a producer id that no transaction has (`replies.py` says why): it looks at the
-rights to the transactional id and to each topic first.
+The coordinator, on the client's own connection, judges the transactional id, the topics and the transaction. Only what
+it has taken gets witnesses. What nobody can say now is CONCURRENT_TRANSACTIONS, upon which clients ask again: so is a
+plan that was made by another layout or announcement, as what was asked on the client's connection cannot be asked
+again.
+
+Without `ordering.transactions`, and in the dialect, a request that names managed topics is refused as a whole
+(NO-TRANSACTIONS). The broker would not know most of the partitions, and clients would ask again until their transaction
+times out. Upon INVALID_TXN_STATE Java and librdkafka call their producer failed at once, and franz-go fails its
+producer id. The broker is asked all the same, with a producer id that no transaction has (`replies.py` says why): it
+looks at the rights to the transactional id and to each topic first.
+
+Only brokers send the versions from 4 on.
 
 Source: Request.json in Kafka 4.3; KafkaApis.handleAddPartitionsToTxnRequest, TransactionCoordinator
 (Kafka 4.3); TransactionManager.AddPartitionsToTxnHandler (Java), rd_kafka_txn_handle_AddPartitionsToTxn (librdkafka),
@@ -13,7 +22,9 @@ sink.doTxnReq (franz-go).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import asyncio
+from collections.abc import Awaitable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 from kordon.codecs import apis
@@ -21,18 +32,31 @@ from kordon.codecs.bodies import AddPartitionsToTxnRequest as Request
 from kordon.codecs.bodies import AddPartitionsToTxnRequestTopic as Topic
 from kordon.codecs.bodies import AddPartitionsToTxnRequestTransaction as Transaction
 from kordon.codecs.bodies import AddPartitionsToTxnResponse as Response
+from kordon.codecs.bodies import AddPartitionsToTxnResponseResultsByPartition as PartitionResult
 from kordon.codecs.bodies import AddPartitionsToTxnResponseResultsByTransaction as TransactionResult
 from kordon.codecs.bodies import AddPartitionsToTxnResponseTopicResult as TopicResult
 from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import response
+from kordon.proxy.core.waiting import Answer
+from kordon.proxy.handlers.api_handler import Handled, HeldRequest, ServedRequest
 from kordon.proxy.handlers.replies import RepliedApi, Reply
+from kordon.proxy.handlers.transactional_produce import TransactionalProduce
+from kordon.proxy.ordering.transactions.adds import Course, Plan, coming_homes, course, plan
+from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.runtime.log_limits import client_log
-from kordon.proxy.topics.managed_topics import ManagedTopics
+from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import listed
+from kordon.proxy.writes.transactions import MOST_AT_ONCE
 
 log = client_log(__name__)
 
+_NEWEST_OF_CLIENTS: Final = 3
 _NOBODY: Final = -1
 """In place of a producer's id and epoch."""
+_NO_PARTITION: Final = 2**31 - 1
+"""In place of a virtual partition that is not there: the broker refuses the request because of it."""
+_LONGEST_SECONDS: Final = 10.0
+"""For all witnesses; every client waits longer for its answer."""
 _BY_FORM: Final = frozenset({Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING, Code.OPERATION_NOT_ATTEMPTED})
 """What a broker answers that has nothing against the client: the request is spoiled, or another of its rows is bad."""
 _OF_MANAGED: Final = _BY_FORM | {Code.UNKNOWN_TOPIC_OR_PARTITION}
@@ -73,9 +97,25 @@ class RefusedTransaction(Reply[Response]):
 
 
 class AddPartitionsToTxn(RepliedApi[Request, Response]):
-    """Refuses transactions that are to write to a managed topic."""
+    """Takes managed topics into transactions, or refuses transactions that are to write to one.
+
+    Args:
+        transactions: Take what belongs to transactions; None: that is refused.
+    """
 
     key = apis.ADD_PARTITIONS_TO_TXN
+
+    def __init__(self, transactions: TransactionalProduce | None = None) -> None:
+        self._produce = transactions
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
+
+    def decide(self, held: HeldRequest) -> Handled:
+        """Asks the client's broker for physical partitions in place of virtual ones."""
+        if self._produce is None or held.version > _NEWEST_OF_CLIENTS:
+            return super().decide(held)
+        value: Request = held.read()
+        topics = {row.name: topic for row in value.v3_and_below_topics if (topic := held.topics.named(row.name))}
+        return AddedPartitions(self._produce, self._turns, held, value, topics) if topics else None
 
     def look(self, value: Request, topics: ManagedTopics) -> RefusedTransaction | None:
         """Looks at the topics that a request names."""
@@ -86,6 +126,174 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
         ]
         managed = sorted({row.name for row in rows if topics.named(row.name) is not None})
         return RefusedTransaction(value, managed) if managed else None
+
+
+class AddedPartitions(ServedRequest):
+    """A request that names managed topics.
+
+    Args:
+        turns: Of all who open transactions on partitions.
+        value: The request, read.
+        topics: The managed topics that it names.
+    """
+
+    needs_layouts = False
+
+    def __init__(
+        self,
+        produce: TransactionalProduce,
+        turns: asyncio.Semaphore,
+        held: HeldRequest,
+        value: Request,
+        topics: Mapping[str, ManagedTopic],
+    ) -> None:
+        self._produce = produce
+        self._turns = turns
+        self._held = held
+        self._rows = value.v3_and_below_topics
+        self._topics = topics
+        self._claim = Claim(
+            f"connection {held.client.number}",
+            value.v3_and_below_transactional_id,
+            value.v3_and_below_producer_id,
+            value.v3_and_below_producer_epoch,
+        )
+        produce.transactions.see(self._claim)
+        self._named = {
+            name: sorted({v for row in self._rows if row.name == name for v in row.partitions}) for name in topics
+        }
+        self._homes = {name: _homes(topic, self._named[name]) for name, topic in topics.items()}
+        """By topic and virtual partition that is there, its home."""
+        self._plans = {name: self._plan(topic) for name, topic in topics.items()}
+        asked = value.copy()
+        asked.update({"v3_and_below_topics": list(self._asked_rows())})
+        self.rest = held.build(asked)
+
+    async def answer(self, part: Awaitable[Response] | None) -> Answer:
+        """Answers once the transaction is open wherever data of the virtual partitions can go to."""
+        assert part is not None, "the broker is asked always"
+        told = await part
+        codes = {
+            (row.name, each.partition_index): each.partition_error_code
+            for row in told.results_by_topic_v3_and_below
+            for each in row.results_by_partition
+        }
+        if not any(codes.values()):
+            codes |= await self._opened()
+        elif not set(codes.values()) <= _PASSING:
+            self._produce.transactions.drop(self._claim.producer_id)
+        told.update({"results_by_topic_v3_and_below": [self._row(row, codes) for row in self._rows]})
+        self._record(told)
+        return partial(response(apis.ADD_PARTITIONS_TO_TXN).build, self._held.version, told)
+
+    async def _opened(self) -> dict[tuple[str, int], int]:
+        """Opens the transaction on all physical partitions; returns error codes by topic and partition."""
+        codes: dict[tuple[str, int], int] = {
+            (name, q): Code.CONCURRENT_TRANSACTIONS for name, each in self._plans.items() for q in each.partitions
+        }
+
+        async def open_on(name: str) -> None:
+            topic, planned = self._topics[name], self._plans[name]
+            found = await self._open_all(topic, planned.partitions)
+            if self._course(topic, planned) is Course.GO_ON or any(_is_final(each) for each in found.values()):
+                codes.update({(name, q): code for q, code in found.items()})
+
+        try:
+            async with asyncio.timeout(_LONGEST_SECONDS):
+                await asyncio.gather(*map(open_on, self._topics))
+        except TimeoutError:
+            log.warning(
+                "transaction_not_opened", transactional_id=self._claim.transactional_id, seconds=_LONGEST_SECONDS
+            )
+        return codes
+
+    async def _open_all(self, topic: ManagedTopic, partitions: Iterable[int]) -> dict[int, int]:
+        """Sees to it that the producer is open on physical partitions; returns error codes by partition."""
+        wanted = sorted(partitions)
+        if refusal := await self._produce.permits.allow(topic):
+            is_for_good = refusal.code == Code.INVALID_TXN_STATE
+            return dict.fromkeys(wanted, refusal.code if is_for_good else Code.CONCURRENT_TRANSACTIONS)
+        codes = await asyncio.gather(*(self._open(topic, each) for each in wanted))
+        return dict(zip(wanted, codes, strict=True))
+
+    async def _open(self, topic: ManagedTopic, partition: int) -> int:
+        async with self._turns:
+            return await self._produce.transactions.open(topic, partition, self._claim)
+
+    def _plan(self, topic: ManagedTopic) -> Plan:
+        homes = self._homes[topic.name]
+        return plan(homes, homes, topic.layout.epoch, topic.announcement)
+
+    def _course(self, topic: ManagedTopic, planned: Plan) -> Course:
+        has_lease = self._produce.may_serve() and topic.unserved is None
+        return course(planned, topic.layout.epoch, topic.announcement.number, has_lease=has_lease)
+
+    def _asked_rows(self) -> Iterable[Topic]:
+        """Returns the rows of what the broker is asked: each topic once, as it refuses a partition named twice."""
+        seen: set[str] = set()
+        for row in self._rows:
+            planned = self._plans.get(row.name)
+            if planned is None:
+                yield row
+            elif row.name not in seen:
+                seen.add(row.name)
+                are_missing = len(self._homes[row.name]) < len(self._named[row.name])
+                partitions = [*sorted(planned.partitions), *([_NO_PARTITION] if are_missing else ())]
+                yield Topic(name=row.name, partitions=partitions)
+
+    def _row(self, row: Topic, codes: Mapping[tuple[str, int], int]) -> TopicResult:
+        results = [
+            PartitionResult(partition_index=each, partition_error_code=self._code(row.name, each, codes))
+            for each in row.partitions
+        ]
+        return TopicResult(name=row.name, results_by_partition=results)
+
+    def _code(self, name: str, number: int, codes: Mapping[tuple[str, int], int]) -> int:
+        """Returns the error code of a partition that the client names: the first one of the places that it means."""
+        topic = self._topics.get(name)
+        if topic is None:
+            return codes.get((name, number), Code.UNKNOWN_TOPIC_OR_PARTITION)
+        home = self._homes[name].get(number)
+        if home is None:
+            return codes.get((name, _NO_PARTITION), Code.UNKNOWN_TOPIC_OR_PARTITION)
+        planned = self._plans[name].partitions
+        places = [home, *sorted(coming_homes([number], topic.announcement) & planned)]
+        found = [codes.get((name, q), Code.CONCURRENT_TRANSACTIONS) for q in places]
+        return next((each for each in found if each), Code.NONE)
+
+    def _record(self, told: Response) -> None:
+        refused = [
+            row.name
+            for row in told.results_by_topic_v3_and_below
+            if row.name in self._topics
+            and any(_is_final(each.partition_error_code) for each in row.results_by_partition)
+        ]
+        if refused:
+            self._held.shared.refusals.parts(self._held.client, apis.ADD_PARTITIONS_TO_TXN, told, refused)
+
+
+_PASSING: Final = frozenset(
+    {
+        Code.NONE,
+        Code.OPERATION_NOT_ATTEMPTED,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.CONCURRENT_TRANSACTIONS,
+        Code.COORDINATOR_LOAD_IN_PROGRESS,
+        Code.COORDINATOR_NOT_AVAILABLE,
+        Code.NOT_COORDINATOR,
+    }
+)
+"""Answers of coordinators that say nothing against the transaction."""
+
+
+def _is_final(code: int) -> bool:
+    """Whether an error ends the transaction."""
+    return code not in (Code.NONE, Code.CONCURRENT_TRANSACTIONS)
+
+
+def _homes(topic: ManagedTopic, vs: Iterable[int]) -> dict[int, int]:
+    homes = topic.layout.homes
+    return {v: home for v in vs if 0 <= v < len(homes) and (home := homes[v]) is not None}
 
 
 def _answered(answer: Response) -> Iterable[TopicResult]:

@@ -15,6 +15,8 @@ from kordon.proxy.ordering.write_sequencer import NO_PRODUCER
 _BATCH: Final = Layout(">8xi9xhi16xqhi")
 """Length, attributes, last offset delta, (timestamps), producer id, producer epoch, base sequence."""
 _TRANSACTIONAL: Final = 0x10
+_ATTRIBUTES_AT: Final = 22
+"""The position of the lower byte of the attributes."""
 _COMPRESSION: Final = 0x07
 _ZSTD: Final = 4
 _ZSTD_SINCE: Final = 7
@@ -28,6 +30,14 @@ class Unfit(NamedTuple):
     message: str
 
 
+NOT_TAKEN: Final = Unfit(
+    Code.INVALID_TXN_STATE,
+    "Topics with virtual partitions take no transactional writes yet: ordering.transactions of Kordon is false",
+)
+"""NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and retry
+neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch."""
+
+
 class CheckedBatch(NamedTuple):
     """What matters of one batch."""
 
@@ -38,12 +48,20 @@ class CheckedBatch(NamedTuple):
     """How many sequence numbers it takes."""
 
 
-def look_records(version: int, records: Buffer | None, opened_bytes: int | None = None) -> CheckedBatch | Unfit:
+def is_transactional(records: Buffer | None) -> bool:
+    """Whether what stands there, if it is a batch, belongs to a transaction."""
+    return records is not None and len(records) >= HEADER_BYTES and records[_ATTRIBUTES_AT] & _TRANSACTIONAL != 0
+
+
+def look_records(
+    version: int, records: Buffer | None, opened_bytes: int | None = None, *, no_transaction: Unfit | None = NOT_TAKEN
+) -> CheckedBatch | Unfit:
     """Judges the records of one partition; the broker judges the rest.
 
     Args:
         opened_bytes: Most bytes of records that a compressed batch may hold, by its header, where others open it; None:
             nobody does.
+        no_transaction: Why a batch of a transaction is refused; None: it is not.
     """
     if records is None or len(records) <= MAGIC_AT:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
@@ -57,18 +75,19 @@ def look_records(version: int, records: Buffer | None, opened_bytes: int | None 
     if LOG_OVERHEAD + length != size:
         return Unfit(Code.INVALID_RECORD, "A Produce request has exactly one record batch per partition")
     batch = CheckedBatch(producer_id, epoch, sequence, last_delta + 1)
-    unfit = _why_not(version, attributes, batch)
+    unfit = _why_not(version, attributes, batch, no_transaction)
     if unfit is None and opened_bytes is not None and attributes & _COMPRESSION:
         unfit = _too_large(batch, opened_bytes)
     return batch if unfit is None else unfit
 
 
-def _why_not(version: int, attributes: int, batch: CheckedBatch) -> Unfit | None:
+def _why_not(version: int, attributes: int, batch: CheckedBatch, no_transaction: Unfit | None) -> Unfit | None:
     producer_id, epoch, sequence, records = batch
     if attributes & _TRANSACTIONAL:
-        # NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and
-        # retry neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch.
-        return Unfit(Code.INVALID_TXN_STATE, "Topics with virtual partitions take no transactional writes yet")
+        if no_transaction is not None:
+            return no_transaction
+        if producer_id == NO_PRODUCER:
+            return Unfit(Code.INVALID_RECORD, "A batch of a transaction has no producer id")
     if attributes & _COMPRESSION == _ZSTD and version < _ZSTD_SINCE:
         return Unfit(Code.UNSUPPORTED_COMPRESSION_TYPE, f"Produce {version} cannot carry zstd")
     if records < 1:

@@ -29,16 +29,20 @@ from kordon.codecs.produce import (
     TopicData,
     look_produce,
 )
+from kordon.codecs.retag import set_transactional
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Buffer
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest
-from kordon.proxy.handlers.batch_checks import Unfit, look_records
+from kordon.proxy.handlers.batch_checks import NOT_TAKEN, Unfit, is_transactional, look_records
 from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows, named
+from kordon.proxy.handlers.transactional_produce import PreparedProduce, TransactionalProduce, protocol_of
 from kordon.proxy.kafka.operations import Operation
+from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
-from kordon.proxy.ordering.streams import is_physical
+from kordon.proxy.ordering.streams import Stream, is_physical
+from kordon.proxy.ordering.transactions.beliefs import Ground
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import NO_ID
 from kordon.proxy.topics.views import VIRTUAL, View
@@ -46,7 +50,15 @@ from kordon.proxy.writes.client_writes import ClientWrite, PendingProduce
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 from kordon.proxy.writes.write_outcomes import answer_of, end_if_failed
 
-_ACKS: Final = frozenset({-1, 0, 1})
+_ALL: Final = -1
+_ACKS: Final = frozenset({_ALL, 0, 1})
+_WITHOUT_ID: Final = Unfit(
+    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "A batch of a transaction came in a request without a transactional id"
+)
+_WITHOUT_COPIES: Final = Unfit(Code.INVALID_REQUIRED_ACKS, "A batch of a transaction needs acks=all")
+_NOT_OF_DIALECT: Final = Unfit(
+    Code.INVALID_TXN_STATE, "Connections of the dialect cannot write in transactions yet: use a stock client"
+)
 _WITH_TOPIC_IDS: Final = 13
 TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[Outcome]]
 """A topic's name and id as the client gave them, and what came of its entries."""
@@ -87,6 +99,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
 
     Args:
         opened_bytes: Most bytes of records that a compressed batch may hold where others open it; see `look_records`.
+        transactions: Takes what belongs to transactions; None: that is refused (NO-TRANSACTIONS).
     """
 
     key = apis.PRODUCE
@@ -109,7 +122,9 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         dispatcher: WriteDispatcher,
         view: View = VIRTUAL,
         opened_bytes: int | None = None,
+        transactions: TransactionalProduce | None = None,
     ) -> None:
+        self._transactions = transactions
         self._topics = topics
         self._dispatcher = dispatcher
         self._meant = Meant(view, opened_bytes)
@@ -124,7 +139,9 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         found = {self._is_held(version, row) for row in request.topic_data}
         return Looked(request, True in found, False in found)
 
-    async def serve(self, version: int, request: TableRequest, client: Client) -> ProduceResponse:
+    async def serve(
+        self, version: int, request: TableRequest, client: Client, prepared: PreparedProduce | None = None
+    ) -> ProduceResponse:
         """Writes what a request asks for, which the table has read and which has managed topics only; see `write`."""
         topics = [
             TopicData(
@@ -137,7 +154,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
             for row in request.topic_data
         ]
         asked = ProduceRequest(request.get("transactional_id", None), request.acks, request.timeout_ms, topics)
-        written = await self.write(version, asked, client)
+        written = await self.write(version, asked, client, prepared)
         rows = [
             ProduceResponseTopic(name=name, topic_id=topic_id or NO_ID, partition_responses=list(map(_row, outcomes)))
             for name, topic_id, outcomes in written
@@ -149,18 +166,46 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         looked = self.look(held.version, held.body, held.budget())
         if not looked.managed:
             return None
-        return super().decide(held) if looked.others else WalkedProduce(self, held, looked.request)
+        prepared = None
+        if self._transactions is not None and looked.request.transactional_id is not None:
+            prepared = self._prepare(self._transactions, held, looked.request)
+        if not looked.others:
+            return WalkedProduce(self, held, looked.request, prepared=prepared)
+        served = super().decide(held)
+        return MixedProduce(self, held, served, prepared) if isinstance(served, ServedTopics) else served
+
+    def _prepare(
+        self, transactions: TransactionalProduce, held: HeldRequest, asked: ProduceRequest
+    ) -> PreparedProduce | None:
+        if asked.acks != _ALL or self._meant.view.is_physical:
+            return None
+        found: list[tuple[ManagedTopic, list[tuple[Stream, memoryview | None]]]] = []
+        for row in asked.topic_data:
+            topic = self._find(held.version, row)
+            if topic is not None:
+                streams = ((self._meant.view.find(topic.layout, part), records) for part, records in row.partition_data)
+                found.append((topic, [(each, records) for each, records in streams if not isinstance(each, Code)]))
+        return transactions.prepare(held.version, asked, held.client, found)
 
     async def told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
         """Returns the response for managed topics; raises SilentWriteFailed for errors that nobody waits for."""
+        if isinstance(asked, MixedProduce) and asked.prepared is not None and asked.rows:
+            served: Row = await self.serve(asked.held.version, asked.value, asked.held.client, asked.prepared)
+            served["responses"] = [*self.rows.topics_of(served), *asked.refused]
+            return served
         served = await super().told(asked)
         if not asked.value.acks:
             rows = (row.get("partition_responses", list[Row]()) for row in self.rows.topics_of(served))
             end_if_failed(each.get("error_code", 0) for row in rows for each in row)
         return served
 
-    async def write(self, version: int, request: ProduceRequest, client: Client) -> list[TopicOutcomes]:
+    async def write(
+        self, version: int, request: ProduceRequest, client: Client, prepared: PreparedProduce | None = None
+    ) -> list[TopicOutcomes]:
         """Writes what a request asks for.
+
+        Args:
+            prepared: What is known of its transaction; None: it has none that is taken.
 
         Returns:
             By topic the outcomes of its entries, when all are known. With acks=0 nobody is to be told; it serves to
@@ -170,9 +215,13 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
             asyncio.CancelledError: The client went away; what is unsent is not sent any more, but with acks=0: there
                 a client may well close its connection behind its last write.
         """
-        intake = _Intake(version, request, self._dispatcher, self._meant, client)
-        for row in request.topic_data:  # no await before all are queued: requests come in their order
-            intake.topic(self._find(version, row), row)
+        if prepared is None:
+            takes = self._transactions is not None
+            intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=takes)
+            for row in request.topic_data:  # no await before all are queued: requests come in their order
+                intake.topic(self._find(version, row), row)
+        else:
+            intake = await self._take_in(version, request, client, prepared)
         try:
             outcomes = iter(await intake.pending.wait())
         except asyncio.CancelledError:
@@ -180,6 +229,19 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
                 self._dispatcher.forsake(intake.taken)
             raise
         return [(row.name, row.topic_id, [next(outcomes) for _ in row.partition_data]) for row in request.topic_data]
+
+    async def _take_in(
+        self, version: int, request: ProduceRequest, client: Client, prepared: PreparedProduce
+    ) -> _Intake:
+        """Queues the batches of a transaction once it is known whether they may go, in the order of requests."""
+        try:
+            await prepared.ready()
+            intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=prepared)
+            for row in request.topic_data:
+                intake.topic(self._find(version, row), row)
+            return intake
+        finally:
+            prepared.in_line()
 
     def _is_held(self, version: int, row: TopicData) -> bool:
         is_named = version < _WITH_TOPIC_IDS
@@ -196,13 +258,22 @@ class WalkedProduce(ServedRequest):
 
     Args:
         refused: What the client is answered for topics that are refused already.
+        prepared: What is known of its transaction.
     """
 
     right = Produce.right
 
     def __init__(
-        self, handler: Produce, held: HeldRequest, request: ProduceRequest, refused: Sequence[TopicOutcomes] = ()
+        self,
+        handler: Produce,
+        held: HeldRequest,
+        request: ProduceRequest,
+        refused: Sequence[TopicOutcomes] = (),
+        prepared: PreparedProduce | None = None,
     ) -> None:
+        if prepared is not None:
+            self.questions = prepared.questions
+        self._prepared = prepared
         self.request = request
         self.refused = refused
         self._handler = handler
@@ -221,24 +292,62 @@ class WalkedProduce(ServedRequest):
                 refused.append((row.name, row.topic_id, outcomes))
             else:
                 left.append(row)
-        return WalkedProduce(self._handler, self._held, self.request._replace(topic_data=left), refused)
+        return WalkedProduce(self._handler, self._held, self.request._replace(topic_data=left), refused, self._prepared)
 
     async def answer(self, part: BrokerPart) -> Answer:
         """Writes what is left; see `Produce.write`."""
         version = self._held.version
-        written = await self._handler.write(version, self.request, self._held.client)
+        written = await self._handler.write(version, self.request, self._held.client, self._prepared)
         return answer_of(version, self.request.acks, [*written, *self.refused])
 
     def _name(self, row: TopicData) -> str:
         return named(row.name, row.topic_id, self._held.topics)
 
 
-class _Intake:
-    """Queues a request's entries."""
+class MixedProduce(ServedTopics[TableRequest, ProduceResponse]):
+    """The managed topics of a request that names others too.
+
+    Args:
+        prepared: What is known of its transaction.
+    """
 
     def __init__(
-        self, version: int, request: ProduceRequest, dispatcher: WriteDispatcher, meant: Meant, client: Client
+        self,
+        handler: Produce,
+        held: HeldRequest,
+        served: ServedTopics[TableRequest, ProduceResponse],
+        prepared: PreparedProduce | None,
     ) -> None:
+        super().__init__(handler, held, served.value, rest=served.rest, refused=served.refused)
+        if prepared is not None:
+            self.questions = prepared.questions
+        self.prepared = prepared
+        self._produce = handler
+
+    def refuse(self, codes: Mapping[str, int]) -> MixedProduce:
+        """Replaces rows of the request by rows of the response."""
+        return MixedProduce(self._produce, self.held, super().refuse(codes), self.prepared)
+
+
+class _Intake:
+    """Queues a request's entries.
+
+    Args:
+        transactions: What is known of the request's transaction, or whether transactions are taken at all.
+    """
+
+    def __init__(
+        self,
+        version: int,
+        request: ProduceRequest,
+        dispatcher: WriteDispatcher,
+        meant: Meant,
+        client: Client,
+        *,
+        transactions: PreparedProduce | bool,
+    ) -> None:
+        self._prepared = transactions if isinstance(transactions, PreparedProduce) else None
+        self._no_transaction = _why_no_transaction(request, meant.view) if transactions else NOT_TAKEN
         self.pending = PendingProduce(client)
         self.taken: list[tuple[ManagedTopic, ClientWrite]] = []
         self._version = version
@@ -267,11 +376,20 @@ class _Intake:
         if self._acks not in _ACKS:
             self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUIRED_ACKS))
             return
-        batch = look_records(self._version, records, self._opened_bytes)
+        batch = look_records(self._version, records, self._opened_bytes, no_transaction=self._no_transaction)
         if isinstance(batch, Unfit) or records is None:
             assert isinstance(batch, Unfit), "without records there is no batch"
             self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))
             return
+        ground: Ground | None = None
+        if self._prepared is not None and is_transactional(records):
+            admitted = self._prepared.admit(topic, stream)
+            if isinstance(admitted, Unfit):
+                self._refuse(topic, row.name, Outcome(number, admitted.code, error_message=admitted.message))
+                return
+            ground = admitted
+            set_transactional(records, 0, is_transactional=False)
+            batch = batch._replace(producer_id=writer_id(batch.producer_id, protocol_of(self._version)))
         acks = -1 if self._acks < 0 else 1  # LENT-IDENTITY: the answer to acks=0 is waited for, here
         write = ClientWrite(
             *batch,
@@ -282,6 +400,7 @@ class _Intake:
             place=self.pending.place(),
             batch=records,
             timeout_ms=self._timeout_ms,
+            ground=ground,
         )
         if is_physical(stream):
             write.undeleted_partition_count, write.layout_epoch = row.undeleted_partition_count, row.layout_epoch
@@ -292,6 +411,15 @@ class _Intake:
         self.pending.place(outcome)
         stream = self._view.stream(outcome.partition)
         self._dispatcher.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
+
+
+def _why_no_transaction(request: ProduceRequest, view: View) -> Unfit | None:
+    """Returns why a batch of a transaction is refused whatever is known of it, by the code that brokers have for it."""
+    if view.is_physical:
+        return _NOT_OF_DIALECT
+    if request.transactional_id is None:
+        return _WITHOUT_ID
+    return None if request.acks == _ALL else _WITHOUT_COPIES
 
 
 def _view(records: bytes | None) -> memoryview | None:

@@ -31,6 +31,7 @@ from kordon.proxy.handlers.describe_groups import DescribeGroups
 from kordon.proxy.handlers.describe_producers import DescribeProducers
 from kordon.proxy.handlers.describe_topic_partitions import DescribeTopicPartitions, DialectDescribeTopicPartitions
 from kordon.proxy.handlers.elect_leaders import ElectLeaders
+from kordon.proxy.handlers.end_txn import EndTxn
 from kordon.proxy.handlers.fetch import Fetch
 from kordon.proxy.handlers.floor_wishes import FloorWishes
 from kordon.proxy.handlers.handlers import Handlers
@@ -53,6 +54,7 @@ from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.sync_group import SyncGroup
 from kordon.proxy.handlers.told_commits import ToldCommits
 from kordon.proxy.handlers.topic_wishes import Check, Fulfil
+from kordon.proxy.handlers.transactional_produce import TransactionalProduce
 from kordon.proxy.handlers.txn_offset_commit import DialectTxnOffsetCommit, TxnOffsetCommit
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
@@ -89,6 +91,7 @@ class WorkerParts:
         state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted.
         may_serve: Whether the worker's lease lives.
+        transactions: Take what belongs to transactions; None: that is refused (`ordering.transactions`).
         most_rows: Most rows of a request that is read (`limits.request_rows`).
         opened_bytes: Most bytes of records that a compressed batch of the dialect may hold (`limits.opened_bytes`).
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
@@ -110,6 +113,7 @@ class WorkerParts:
     state_of: Callable[[str], str | None]
     read_layouts_to_end: Callable[[], Awaitable[object]]
     may_serve: Callable[[], bool]
+    transactions: TransactionalProduce | None
     most_rows: int
     opened_bytes: int
     offers_dialect: bool
@@ -123,7 +127,8 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
     handlers = [
         *_in_both_views(worker),
         ApiVersions(offers_dialect=worker.offers_dialect),
-        Produce(topics, worker.dispatcher),
+        Produce(topics, worker.dispatcher, transactions=worker.transactions),
+        AddPartitionsToTxn(worker.transactions),
         Fetch(ReadCommitted(FetchHandler(worker.reads), topics, worker.leaders)),
         offsets,
         OffsetForLeaderEpoch(topics, questions, worker.may_serve),
@@ -153,7 +158,8 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
     handlers = [
         *_in_both_views(worker),
         DialectApiVersions(offers_dialect=worker.offers_dialect),
-        Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes),
+        Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
+        AddPartitionsToTxn(),
         Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
         ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL, stable=stable),
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
@@ -183,7 +189,7 @@ def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
         ConsumerGroupDescribe(),
         ShareGroupHeartbeat(),
         StreamsGroupHeartbeat(),
-        AddPartitionsToTxn(),
+        *([EndTxn(worker.transactions.transactions)] if worker.transactions is not None else ()),
     ]
 
 

@@ -87,6 +87,11 @@ def writer_of(producer_id: int) -> int:
     return producer_id & (1 << WRITER_BITS) - 1
 
 
+def client_id_of(writer: int) -> int:
+    """Returns the producer id that the client of a writer knows; -1 for one without idempotence."""
+    return writer & LARGEST_CLIENT_ID if writer >= 0 else writer
+
+
 def tag(stream: Stream, move: int, writer: int) -> int:
     """Returns the producer id that a batch has in the log.
 

@@ -251,6 +251,26 @@ class WriteSequencer(Generic[_Write]):
         self._asked.clear()
         return left
 
+    def withdraw(self, is_out: Callable[[_Write], bool]) -> list[_Write]:
+        """Returns, and forgets, some of what is not under way, and what is behind it of the same producer.
+
+        Args:
+            is_out: Returns whether a write is among them.
+        """
+        out: list[_Write] = []
+        producers: set[int] = set()
+
+        def stays(write: _Write) -> bool:
+            if write.producer_id in producers or is_out(write):
+                producers.add(write.producer_id)
+                out.append(write)
+                return False
+            return True
+
+        self._parked = {key: left for key, each in self._parked.items() if (left := deque(filter(stays, each)))}
+        self._waiting = deque(filter(stays, self._waiting))
+        return out
+
     def _arrive(self, home: Stay) -> None:
         """Forgets what was known of the home before."""
         if self._home is not None and self._moved is not None:

@@ -32,16 +32,20 @@ from kordon.proxy.handlers.regexes import TopicNames
 from kordon.proxy.handlers.service import ManagedService
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.tables import WorkerParts, physical_handlers, virtual_handlers
+from kordon.proxy.handlers.transaction_permits import Permits
+from kordon.proxy.handlers.transactional_produce import TransactionalProduce
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group import About
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.kafka.witness_writer import WitnessWriter
 from kordon.proxy.member.control_state import state_of
 from kordon.proxy.member.layout_member import LayoutMember
 from kordon.proxy.member.membership import Membership, new_incarnation
 from kordon.proxy.member.served import NothingPassed, PassedRequests, ServedParts
+from kordon.proxy.member.transactions_allowed import TransactionsAllowed
 from kordon.proxy.ordering import records
 from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
@@ -62,6 +66,7 @@ from kordon.proxy.runtime.metrics import ManagedNumbers
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopics
+from kordon.proxy.writes.transactions import Transactions
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 
 _LOOK_SECONDS: Final = 0.2
@@ -181,6 +186,7 @@ class ManagedWorker:
             ),
             wishes=self._wishes,
         )
+        self.transactions = self._make_transactions() if ordering.transactions else None
         parts = WorkerParts(
             topics=self.topics,
             journal=self.journal,
@@ -198,6 +204,7 @@ class ManagedWorker:
             state_of=self.pages.state,
             read_layouts_to_end=layouts.read_to_end,
             may_serve=self._may_serve,
+            transactions=self.transactions,
             most_rows=config.limits.request_rows,
             opened_bytes=config.limits.opened_bytes,
             offers_dialect=ordering.dialect,
@@ -211,6 +218,14 @@ class ManagedWorker:
             claim=config.decisions.oauth_claim,
             own=own,
         )
+
+    def _make_transactions(self) -> TransactionalProduce:
+        witnesses = WitnessWriter(self.links)
+        transactions = Transactions(
+            self._brokers.leaders, self._topics_admin.ends, witnesses, self.dispatcher, self._tasks
+        )
+        permits = Permits(TransactionsAllowed(self.layout_member.wish).allow)
+        return TransactionalProduce(transactions, permits, self._may_serve)
 
     def _make_role(self, worker: LeadingWorker) -> ControllerRole:
         return ControllerRole(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kordon.codecs.produce import Outcome
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.ordering.transactions.beliefs import Ground
 from kordon.proxy.ordering.write_sequencer import Write
 
 
@@ -54,6 +55,8 @@ class ClientWrite(Write):
     """How long the client lets the broker wait for copies."""
     is_unsent: bool = True
     """Whether it counts among what is not sent."""
+    ground: Ground | None = None
+    """What it rests on that its transaction is open where it goes to; None: it belongs to none."""
     patience_ms: int = 2_000
     """How long the broker may keep its answer back, and with it all that is behind on the connection, before it is
     asked again; each time twice as long."""

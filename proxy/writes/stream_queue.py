@@ -50,6 +50,9 @@ class StreamQueue:
     """Whether too much waited, or for too long: new writes are refused until the queue goes on (SHORT-FENCE)."""
     _repeats: Repeats = field(default_factory=Repeats)
 
+    has_transactions: bool = False
+    """Whether data of transactions have come."""
+
     def home(self, *, may_serve: bool) -> Stay | Why:
         """Returns where the stream is written to now, or why it is not.
 

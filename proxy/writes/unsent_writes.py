@@ -10,7 +10,9 @@ from typing import Final
 from kordon.codecs.error_codes import Code
 from kordon.codecs.produce import Outcome
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import client_id_of
 from kordon.proxy.ordering.streams import shown_partition
+from kordon.proxy.ordering.transactions.beliefs import Ground
 from kordon.proxy.ordering.write_sequencer import Refuse
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
 from kordon.proxy.writes.client_writes import ClientWrite
@@ -33,9 +35,17 @@ class UnsentWrites:
 
     Args:
         lease_alive: Returns whether managed topics may be served now (LIVE-LEASE).
+        ground: Returns on what it rests that a transaction is open on a physical partition.
     """
 
-    def __init__(self, lease_alive: Callable[[], bool], counts: ProduceCounts, decisions: WriteDecisions) -> None:
+    def __init__(
+        self,
+        lease_alive: Callable[[], bool],
+        counts: ProduceCounts,
+        decisions: WriteDecisions,
+        ground: Callable[[ManagedTopic, int], Ground | None],
+    ) -> None:
+        self._ground = ground
         self._lease_alive = lease_alive
         self._counts = counts
         self._decisions = decisions
@@ -92,6 +102,8 @@ class UnsentWrites:
             queue.has_turn = False
             asyncio.get_running_loop().call_soon(queue.go_on)
             return None, False
+        if queue.has_transactions:
+            self._drop_groundless(queue, partition)
         sequencer = queue.sequencer
         write = self.next(queue, home, fits)
         if write is not None and queue.held_since is not None:
@@ -127,6 +139,26 @@ class UnsentWrites:
         for topic, write in writes:
             write.abandoned = True
             self._uncount(write, topic.name)
+
+    def drop_held(self, queue: StreamQueue) -> None:
+        """Refuses data of transactions instead of holding them: the hold may outlast their own transaction."""
+        self._withdraw(queue, _is_transactional)
+
+    def drop_transaction(self, queue: StreamQueue, producer_id: int) -> None:
+        """Refuses what a queue has of a producer's transaction."""
+        self._withdraw(queue, lambda write: write.ground is not None and client_id_of(write.producer_id) == producer_id)
+
+    def _drop_groundless(self, queue: StreamQueue, partition: int) -> None:
+        """Refuses data of transactions that nobody knows open any more where they would go to (TXN-WITNESS)."""
+        ground = self._ground(queue.topic, partition)
+        self._withdraw(queue, lambda write: write.ground is not None and write.ground != ground)
+
+    def _withdraw(self, queue: StreamQueue, is_out: Callable[[ClientWrite], bool]) -> None:
+        writes = queue.sequencer.withdraw(is_out)
+        for write in writes:
+            self._uncount(write, queue.topic.name)
+        if writes:
+            self._refuse(writes, queue)
 
     def hold(self, queue: StreamQueue, why: Why) -> None:
         """Begins the time for which a queue may be held, unless it has begun."""
@@ -201,3 +233,7 @@ class UnsentWrites:
         if write.is_unsent:
             write.is_unsent = False
             self._bytes[topic] -= write.size
+
+
+def _is_transactional(write: ClientWrite) -> bool:
+    return write.ground is not None

@@ -17,6 +17,7 @@ from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client, last_sequence, next_sequence
 from kordon.proxy.kafka.producer import PRODUCE
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.identity import client_id_of
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.write_sequencer import NO_PRODUCER
@@ -81,7 +82,7 @@ class WriteDecisions:
             stream=queue.stream,
             partition=bound.partition if bound is not None else None,
             move=bound.move if bound is not None else None,
-            producer_id=write.producer_id,
+            producer_id=client_id_of(write.producer_id),
             producer_epoch=write.producer_epoch,
             first_sequence=write.base_sequence,
             last_sequence=last_sequence(next_sequence(write)),
@@ -110,7 +111,7 @@ class WriteDecisions:
             }
         elif write.producer_id != NO_PRODUCER:
             evidence = {
-                "producer_id": write.producer_id,
+                "producer_id": client_id_of(write.producer_id),
                 "producer_epoch": write.producer_epoch,
                 "base_sequence": write.base_sequence,
             }

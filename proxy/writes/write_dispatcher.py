@@ -21,6 +21,7 @@ from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.ordering.transactions.beliefs import Ground
 from kordon.proxy.ordering.write_sequencer import WriteSequencer
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
@@ -56,6 +57,7 @@ class WriteDispatcher:
         lease_alive: Callable[[], bool],
         journal: Journal = NO_JOURNAL,
     ) -> None:
+        self._leaders = leaders
         self.counts = ProduceCounts()
         self.decisions = WriteDecisions(journal)
         self.stall_avoidance = StallAvoidance()
@@ -64,7 +66,7 @@ class WriteDispatcher:
         self._queues: dict[ManagedTopic, dict[Stream, StreamQueue]] = {}
         self._watches: dict[ManagedTopic, asyncio.Task[None]] = {}
         self._sweeps = False
-        self._unsent = UnsentWrites(lease_alive, self.counts, self.decisions)
+        self._unsent = UnsentWrites(lease_alive, self.counts, self.decisions, self.ground)
         self._answers = WriteAnswers(
             leaders, self._unsent, lease_alive, self._send_again, counts=self.counts, decisions=self.decisions
         )
@@ -111,11 +113,25 @@ class WriteDispatcher:
         queue = queues.get(stream) if queues is not None else None
         if queue is None:
             queue = self._new_queue(topic, stream)
+        if write.ground is not None:
+            queue.has_transactions = True
         if self._unsent.add(queue, write):
             if not self._sweeps:
                 self._sweep_later()
             if not queue.has_turn:
                 self._dispatch(queue)
+
+    def ground(self, topic: ManagedTopic, partition: int) -> Ground | None:
+        """Returns on what it rests now that a transaction is open on a physical partition; None: nobody leads it."""
+        leaders = self._leaders.known(topic.name)
+        leader = leaders.get(partition) if leaders is not None else None
+        return None if leader is None or not leader.is_elected else Ground(topic.layout.epoch, leader.epoch)
+
+    def drop_transaction(self, producer_id: int) -> None:
+        """Refuses what is not sent of a producer's transaction: it would fall into the next one."""
+        for queue in self._unsent.queues:
+            if queue.has_transactions:
+                self._unsent.drop_transaction(queue, producer_id)
 
     def forsake(self, writes: Iterable[tuple[ManagedTopic, ClientWrite]]) -> None:
         """Drops what is not sent of a client that has gone (LATE-BINDING)."""
@@ -158,6 +174,8 @@ class WriteDispatcher:
             return
         home = queue.home(may_serve=self._lease_alive())
         if isinstance(home, Why):
+            if queue.has_transactions:
+                self._unsent.drop_held(queue)
             self._unsent.hold(queue, home)
             return
         if home.end is not None:  # a retired partition, of which clients only ask what has been written (COUNT-FENCE)

@@ -19,6 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
+from weakref import WeakSet
 
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.ordering.transactions.open_answers import LeaderSays
@@ -52,7 +53,7 @@ class Ground(NamedTuple):
     """Of the physical partition: the next leader may lack the witness."""
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, slots=True, weakref_slot=True)
 class Inquiry:
     """A witness or a question to a leader that is under way."""
 
@@ -86,7 +87,7 @@ class _Producer:
     """What is believed of one producer."""
 
     open: dict[tuple[Claim, int], Ground] = field(default_factory=dict[tuple[Claim, int], Ground])
-    """By claim and physical partition."""
+    """By claim and physical partition, whoever's connection it was seen on: the right is asked for each."""
     rights: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
     """When a broker was asked, by principal and transactional id."""
 
@@ -101,7 +102,8 @@ class Beliefs:
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
         self._producers: dict[int, _Producer] = {}
-        self._under_way: dict[int, set[Inquiry]] = {}
+        self._under_way: dict[int, WeakSet[Inquiry]] = {}
+        """Whose connection ends, closes no inquiry: what nobody holds on to is under way no more."""
 
     def step(self, claim: Claim, protocol: Protocol, partition: int, ground: Ground, now: float) -> Step:
         """Returns what comes next before data of a transaction are written.
@@ -126,7 +128,7 @@ class Beliefs:
     def is_open(self, claim: Claim, partition: int, ground: Ground) -> bool:
         """Whether a producer is known to be open on a partition, on the ground that there is now."""
         known = self._producers.get(claim.producer_id)
-        believed = known.open.get((claim, partition)) if known is not None else None
+        believed = known.open.get(_place(claim, partition)) if known is not None else None
         return believed is not None and has_same_ground(believed, ground)
 
     def allow(self, claim: Claim, asked: float) -> None:
@@ -145,21 +147,24 @@ class Beliefs:
             ground: As it is now.
         """
         inquiry = Inquiry(claim, partition, ground)
-        self._under_way.setdefault(claim.producer_id, set()).add(inquiry)
+        if len(self._under_way) > self._most:
+            self._under_way = {key: left for key, left in self._under_way.items() if left}
+        self._under_way.setdefault(claim.producer_id, WeakSet()).add(inquiry)
         return inquiry
 
     def close(self, inquiry: Inquiry) -> None:
         """Ends an inquiry that proved nothing, or has no answer."""
-        under_way = self._under_way.get(inquiry.claim.producer_id, set())
-        under_way.discard(inquiry)
-        if not under_way:
-            self._under_way.pop(inquiry.claim.producer_id, None)
+        under_way = self._under_way.get(inquiry.claim.producer_id)
+        if under_way is not None:
+            under_way.discard(inquiry)
+            if not under_way:
+                del self._under_way[inquiry.claim.producer_id]
 
     def confirm(self, inquiry: Inquiry) -> None:
         """Ends an inquiry: the witness was acknowledged, or the leader told the producer open."""
         self.close(inquiry)
         if not inquiry.is_void:
-            _keep(self._of(inquiry.claim).open, (inquiry.claim, inquiry.partition), inquiry.ground, _MOST_OF_ONE)
+            _keep(self._of(inquiry.claim).open, _place(inquiry.claim, inquiry.partition), inquiry.ground, _MOST_OF_ONE)
 
     def drop(self, producer_id: int) -> None:
         """Forgets a producer: its EndTxn or InitProducerId was answered, or an answer about it was an error."""
@@ -196,6 +201,10 @@ def has_same_leader(then: Ground, now: Ground) -> bool:
 def has_same_layout(then: Ground, now: Ground) -> bool:
     """Whether no change has come between, which might not have waited for the transaction."""
     return then.layout_epoch == now.layout_epoch
+
+
+def _place(claim: Claim, partition: int) -> tuple[Claim, int]:
+    return claim._replace(principal=""), partition
 
 
 def _right(claim: Claim) -> tuple[str, str]:

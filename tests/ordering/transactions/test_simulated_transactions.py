@@ -119,7 +119,7 @@ NOTICED_IN: dict[str, tuple[int, ...]] = {
     "TXN-WITNESS: dropped at the end": (16, 27, 33),
     "TXN-WITNESS: one layout, if a fence has not waited": (365, 724, 955),
     "OWN-TRANSACTION": (0, 6, 7),
-    "OWN-TRANSACTION: of one principal": (6, 7, 9),
+    "OWN-TRANSACTION: of one principal": (6, 8, 9),
     "ASKED-LEADER: of the leader": (10, 16, 20),
     "ASKED-LEADER: replicated": (16, 340, 428),
     "ASKED-LEADER: each time": (9, 42, 44),

@@ -1,0 +1,98 @@
+"""Asks leaders whether producers have a transaction open on partitions, many producers at once (ASKED-LEADER).
+
+A leader that remembers ten thousand producers tells of all of them each time (0.4 MB). So each broker is asked one
+question of a topic at a time, and whoever comes meanwhile shares the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import PartitionEnds, Snapshot
+from kordon.proxy.ordering.transactions.open_answers import NOT_OPEN, LeaderAnswer
+from kordon.proxy.runtime.tasks import Tasks
+
+_Place: TypeAlias = tuple[str, int]
+"""A topic, and the broker that is asked."""
+_NOBODY = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Question:
+    partition: int
+    producer_id: int
+    answer: asyncio.Future[LeaderAnswer | None]
+
+
+class OpenProducers:
+    """Asks for one worker.
+
+    Attributes:
+        asked: How often a leader was asked; only rises.
+    """
+
+    def __init__(self, ends: PartitionEnds, tasks: Tasks) -> None:
+        self.asked = 0
+        self._ends = ends
+        self._tasks = tasks
+        self._waiting: defaultdict[_Place, list[_Question]] = defaultdict(list)
+        self._asking: set[_Place] = set()
+
+    async def ask(self, topic: str, partition: int, node_id: int, producer_id: int) -> LeaderAnswer | None:
+        """Asks a partition's leader about a producer, by a question that is sent after this call.
+
+        Args:
+            node_id: Of the leader, as far as is known.
+
+        Returns:
+            None: it does not answer, or another broker leads the partition.
+        """
+        question = _Question(partition, producer_id, asyncio.get_running_loop().create_future())
+        place = topic, node_id
+        self._waiting[place].append(question)
+        if place not in self._asking:
+            self._asking.add(place)
+            self._tasks.start(self._ask_all(place), name=f"ask broker {node_id} for open transactions")
+        return await question.answer
+
+    async def _ask_all(self, place: _Place) -> None:
+        """Asks, and asks again while others have come meanwhile."""
+        try:
+            while questions := self._waiting.pop(place, None):
+                self.asked += 1
+                try:
+                    await self._ask(place[0], questions)
+                finally:
+                    for each in questions:
+                        if not each.answer.done():
+                            each.answer.set_result(None)
+        finally:
+            self._asking.discard(place)
+
+    async def _ask(self, topic: str, questions: list[_Question]) -> None:
+        wanted: defaultdict[int, set[int]] = defaultdict(set)
+        for each in questions:
+            wanted[each.partition].add(each.producer_id)
+        try:
+            found = await self._ends.snapshots(topic, wanted)
+        except UpstreamUnavailable:
+            return
+        answers = {q: _answers(snapshot, wanted[q]) for q, snapshot in found.items()}
+        for each in questions:
+            if not each.answer.done():
+                each.answer.set_result(answers[each.partition][each.producer_id])
+
+
+def _answers(snapshot: Snapshot, producer_ids: set[int]) -> dict[int, LeaderAnswer]:
+    """Returns what a leader says of producers; its requests all name the leader epoch, or it answers none of them."""
+    rows, ends = snapshot.producers.find(producer_ids), snapshot.ends
+    answers: dict[int, LeaderAnswer] = {}
+    for each in producer_ids:
+        row = rows.get(each)
+        said = (_NOBODY, -1, NOT_OPEN) if row is None else (row.producer_epoch, row.last_sequence, row[-1])
+        answers[each] = LeaderAnswer(ends.leader_epoch, ends.leader_epoch, *said, ends.high_watermark)
+    return answers
