@@ -113,9 +113,9 @@ def _skipped_range() -> None:
     kept = kept_views._take_from
     skipped: list[Any] = []
 
-    def take_from(view: Any, stream: int, taken: kept_views.ReadSoFar, limit: int, room_bytes: int) -> None:
+    def take_from(view: Any, entries: Any, taken: kept_views.ReadSoFar, *more: Any) -> None:
         had = len(taken.entries)
-        kept(view, stream, taken, limit, room_bytes)
+        kept(view, entries, taken, *more)
         if not skipped and len(taken.entries) > had + 2:  # from the middle, so that the range stays as it was
             skipped.append(taken.entries.pop(had + 1))
             taken.size_bytes -= len(skipped[0].data)
