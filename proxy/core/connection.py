@@ -14,8 +14,10 @@ from kordon.proxy.core.answers import answer_frame
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import ProtocolError
 from kordon.proxy.core.events import (
+    CONFERRING,
     UNDECIDED,
     UNPROVEN,
+    Asked,
     AwaitProof,
     Close,
     Command,
@@ -36,6 +38,7 @@ from kordon.proxy.core.events import (
     SendDownstream,
     SendUpstream,
     Served,
+    StartConferring,
     StartServing,
     Tick,
     UpstreamEnded,
@@ -168,7 +171,10 @@ class Connection:
         match event:
             case DownstreamEnded():
                 self._downstream_ended = True
-                self._end_is_due = self._waiting.is_asking or self.requests.undecided is not None
+                whole = self.requests.whole
+                self._end_is_due = (
+                    self._waiting.is_asking or self.requests.undecided is not None or whole.conferring is not None
+                )
                 return [] if self._end_is_due else [EndUpstream()]
             case UpstreamEnded():
                 return [self._upstream_ended()]
@@ -185,6 +191,9 @@ class Connection:
             case Decided(pieces):
                 self.requests.undecided = None
                 return [*self._after_requests(pieces), *self._end_if_due(), ReadOn(UNDECIDED)]
+            case Asked(pending, question):
+                pieces = self.requests.whole.ask(pending, question)
+                return [SendUpstream(pieces)] if pieces else []
             case _:
                 assert_never(event)
 
@@ -196,6 +205,9 @@ class Connection:
         commands: list[Command] = [SendUpstream(pieces)] if pieces else []
         commands += [StartServing(*served) for served in self.requests.whole.served]
         self.requests.whole.served.clear()
+        if self.requests.whole.conferring is not None and self.requests.whole.to_confer is not None:
+            commands.append(StartConferring(self.requests.whole.conferring, self.requests.whole.to_confer))
+            self.requests.whole.to_confer = None
         if answers := self.responses.answers():
             commands.append(SendDownstream(answers))
         if not self._paused and len(self._waiting) >= self._requests_in_flight:
@@ -223,7 +235,7 @@ class Connection:
 
     def _end_if_due(self) -> list[Command]:
         """Tells the broker of the client's end once it has answered what Kordon has asked."""
-        if not self._end_is_due or self._waiting.is_asking:
+        if not self._end_is_due or self._waiting.is_asking or self.requests.whole.conferring is not None:
             return []
         self._end_is_due = False
         return [EndUpstream()]
@@ -242,6 +254,8 @@ class Connection:
         if self._upstream_paused and not (self._waiting and self._waiting[0].awaits is Awaits.SERVICE):
             self._upstream_paused = False
             commands.append(ResumeUpstream())
+        if self.requests.whole.answered(pending):
+            commands += [*self._end_if_due(), ReadOn(CONFERRING)]
         return commands + self._after_answers()
 
     def _on_long_read(self, done: LongReadDone) -> list[Command]:

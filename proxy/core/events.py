@@ -14,11 +14,12 @@ from typing import Final, TypeAlias
 from kordon.codecs.look import Buffer
 from kordon.codecs.row import Row
 from kordon.proxy.core.causes import CloseCause
-from kordon.proxy.core.interception import Answering
+from kordon.proxy.core.interception import Answering, Confer, Question
 from kordon.proxy.core.waiting import Body, PendingRequest
 
 UNPROVEN: Final = "its broker has not accepted it yet"
 UNDECIDED: Final = "a large request is decided on"
+CONFERRING: Final = "Kordon asks its broker for an answer of its own"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,15 @@ class Decided:
     """What goes to the broker."""
 
 
-Event: TypeAlias = DownstreamEnded | UpstreamEnded | Tick | Drain | Served | LongReadDone | Decided
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The broker is to be asked something for a request that Kordon answers (`Confer`)."""
+
+    pending: PendingRequest
+    question: Question
+
+
+Event: TypeAlias = DownstreamEnded | UpstreamEnded | Tick | Drain | Served | LongReadDone | Decided | Asked
 
 
 @dataclass(slots=True)
@@ -110,6 +119,14 @@ class StartServing:
 
 
 @dataclass(frozen=True, slots=True)
+class StartConferring:
+    """Answer a request; read no more of its client until `ReadOn`. `Asked` has the broker asked, `Served` ends it."""
+
+    pending: PendingRequest
+    decision: Confer
+
+
+@dataclass(frozen=True, slots=True)
 class PassToServing:
     """The broker's answer to what it was asked besides (`Serve.rest`), to be merged into what is served."""
 
@@ -140,7 +157,7 @@ class ReadOn:
     """Read from the client again, starting with the bytes that were left."""
 
     held_for: str
-    """Why it was not read: `UNPROVEN` or `UNDECIDED`."""
+    """Why it was not read: `UNPROVEN`, `UNDECIDED` or `CONFERRING`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +203,7 @@ Command: TypeAlias = (
     | SendDownstream
     | LearnNodes
     | StartServing
+    | StartConferring
     | PassToServing
     | ReadInTurns
     | DecideInTurns

@@ -6,7 +6,7 @@ While a cluster has no managed topic, nothing is intercepted and every request s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from kordon.codecs import apis
@@ -68,15 +68,38 @@ class Serve:
     """What Kordon asks the broker before that, for its own decision."""
 
 
+Ask: TypeAlias = Callable[[Route, bytes], Awaitable[Any]]
+"""Asks the client's broker, on the client's own connection, and returns its answer, parsed. Takes a body of a request.
+
+If the connection ends, no answer comes: the wait is the caller's to bound.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Confer:
+    """Kordon answers by itself, later, and asks the client's broker before that, as often as it needs to.
+
+    The client is not read meanwhile. So nothing that it asks stands between Kordon's questions and their answers.
+    """
+
+    answer: Callable[[Ask], Awaitable[Answer]]
+
+
 @dataclass(frozen=True, slots=True)
 class Announce:
-    """An ApiVersions request passes; its answer says what Kordon speaks beside what the broker does (the dialect)."""
+    """An ApiVersions request passes; its answer says what Kordon speaks beside what the broker does."""
 
     private: bool
     """Whether the api keys of Kordon's own are listed too: to those who have said that they speak the dialect."""
+    ordered: bool = True
+    """Whether the dialect is announced."""
+    lends_epochs: bool = False
+    """Whether InitProducerId is offered with id and epoch where the broker does not have that (KIP-360)."""
+    told: Callable[[int], None] | None = field(default=None, compare=False)
+    """Is given the newest version of InitProducerId that the broker itself speaks."""
 
 
-Decision = Translate | Serve | Announce | None
+Decision = Translate | Serve | Confer | Announce | None
 """None: the request passes as it came."""
 
 

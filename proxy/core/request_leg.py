@@ -3,7 +3,8 @@
 begin ──(head is all there, verdict: pass or rewrite)──> body ──(last byte)──> begin
   ├────(answered here)──> body, dropped ──(last byte)──────────────────────────^
   ├────(may concern a managed topic)──> body, held ──(last byte: decided)──────^
-  │                                       └──(large: decided on in turns)──> unread ──(decided)──> begin
+  │                                       ├──(large: decided on in turns)──> unread ──(decided)──> begin
+  │                                       └──(Kordon asks the broker)──────> unread ──(answered)─> begin
   └────(the same, too large for a client that has proved nothing)──> unread ──(proof)──> begin
 """
 
@@ -166,7 +167,7 @@ class RequestLeg:
 
     def _begin(self, chunk: memoryview, at: int, end: int, now: float) -> bool:
         """Judges the frame at `at`; False if its head is not all there yet, or none may begin any more."""
-        if self.draining:
+        if self.draining or self.whole.conferring is not None:
             return False
         if self.frame_started is None:
             self.frame_started = now

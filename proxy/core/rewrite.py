@@ -45,7 +45,7 @@ from kordon.codecs.skim import Skim
 from kordon.codecs.turns import rows_done
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.addresses import Advertised
-from kordon.proxy.core.verdicts import Route
+from kordon.proxy.core.verdicts import LENT_VERSIONS, WITH_IDENTITY, Route
 
 _Answer = TypeVar("_Answer", bound=Row)
 
@@ -142,17 +142,33 @@ class Offer:
     Args:
         ordered: Say that the dialect is spoken here.
         private: List the api keys of Kordon's own.
+        lends_epochs: Offer InitProducerId with id and epoch, too, where the broker does not have that.
+        told: Is given the newest version of InitProducerId that the broker offers.
     """
 
     section = Section.WHOLE
 
-    def __init__(self, *, ordered: bool = False, private: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        ordered: bool = False,
+        private: bool = False,
+        lends_epochs: bool = False,
+        told: Callable[[int], None] | None = None,
+    ) -> None:
         self._ordered = ordered
         self._private = private
+        self._lends_epochs = lends_epochs
+        self._told = told
 
     def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
         """Does what `Edit.apply` does."""
-        return _clamped(version, section, ordered=self._ordered, private=self._private), {}
+        body, newest = _clamped(
+            version, section, ordered=self._ordered, private=self._private, lends_epochs=self._lends_epochs
+        )
+        if self._told is not None and newest is not None:
+            self._told(newest)
+        return body, {}
 
 
 class Translated:
@@ -279,16 +295,27 @@ _ORDERED: Final = ApiVersionsResponseSupportedFeature(name=ORDERED, min_version=
 
 
 @lru_cache(maxsize=64)
-def _clamped(version: int, body: bytes, *, ordered: bool, private: bool) -> bytes:
-    """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same."""
+def _clamped(
+    version: int, body: bytes, *, ordered: bool, private: bool, lends_epochs: bool
+) -> tuple[bytes, int | None]:
+    """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same.
+
+    Returns:
+        The answer, and the newest version of InitProducerId that the broker has; None: it does not say.
+    """
     if int.from_bytes(body[:2], "big") == _UNSUPPORTED_VERSION:
-        return body  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
+        return body, None  # in version 0 whatever was asked (KIP-511), and it offers ApiVersions alone
     value = api_versions.RESPONSE.parse(version, body)
+    newest: int | None = None
     kept: list[ApiVersionsResponseApiKey] = []
     for row in value.api_keys:
         api = verdicts.API_BY_KEY.get(row.api_key)
         if api is None or not api.versions or is_private(api.key):
             continue
+        if row.api_key == apis.INIT_PRODUCER_ID:
+            newest = row.max_version
+            if lends_epochs and newest < WITH_IDENTITY:
+                row.max_version = LENT_VERSIONS[-1]
         row.min_version = max(row.min_version, api.versions[0])
         row.max_version = min(row.max_version, api.versions[-1])
         if row.min_version <= row.max_version:
@@ -299,7 +326,7 @@ def _clamped(version: int, body: bytes, *, ordered: bool, private: bool) -> byte
     features = value.get("supported_features", list[ApiVersionsResponseSupportedFeature]())
     others = [row for row in features if row.name != ORDERED]
     value.supported_features = [*others, _ORDERED] if ordered else others
-    return api_versions.RESPONSE.build(version, value)
+    return api_versions.RESPONSE.build(version, value), newest
 
 
 _EDITS: Final[tuple[Edit[Any], ...]] = (

@@ -173,6 +173,11 @@ APIS: Final[tuple[VersionedApi, ...]] = (
 )
 # fmt: on
 
+WITH_IDENTITY: Final = 3
+"""The first version of InitProducerId in which producers say what they have been (KIP-360, Kafka 2.5)."""
+LENT_VERSIONS: Final = range(WITH_IDENTITY, 5)
+"""Those that Kordon offers in front of brokers which have none of them. Later ones belong to another protocol of
+transactions (KIP-890)."""
 API_BY_KEY: Final = {api.key: api for api in APIS}
 ROUTES: Final[tuple[Route, ...]] = tuple(
     Route(api=api, version=version, verdict=api.verdict, index=index)

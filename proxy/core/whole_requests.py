@@ -7,7 +7,16 @@ from kordon.codecs.headers import RequestHeader, build_request_header, parse_req
 from kordon.codecs.look import SIZE_BYTES, Buffer, begins_session, forget_session, look_acks
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import ClientProtocolError
-from kordon.proxy.core.interception import PROOF, Announce, Answering, Interception, Question, Serve, Translate
+from kordon.proxy.core.interception import (
+    PROOF,
+    Announce,
+    Answering,
+    Confer,
+    Interception,
+    Question,
+    Serve,
+    Translate,
+)
 from kordon.proxy.core.rewrite import Offer, Translated
 from kordon.proxy.core.waiting import Awaits, ConnectionMemory, PendingRequest, Waiting
 
@@ -27,6 +36,11 @@ class WholeRequests:
         self._has_session = False
         self.served: list[tuple[PendingRequest, Answering]] = []
         """Requests that Kordon is to answer, with what answers each; whoever takes them clears the list."""
+        self.conferring: PendingRequest | None = None
+        """The request for whose answer Kordon asks the broker; no other is decided on before it is answered."""
+        self.to_confer: Confer | None = None
+        """What answers it, until somebody has begun."""
+        self._conferring_as: RequestHeader | None = None
 
     def end_sessions(self) -> None:
         """Makes the client begin another Fetch session: what the present one holds is no longer what it was."""
@@ -61,6 +75,10 @@ class WholeRequests:
                 self._ask(question, header, pending.started, pieces)
             pending.awaits = Awaits.SERVICE if body is None or silent else Awaits.PART
             self.served.append((pending, decision.answer))
+        elif isinstance(decision, Confer):
+            body = None
+            pending.awaits = Awaits.SERVICE
+            self.conferring, self.to_confer, self._conferring_as = pending, decision, header
         else:
             body = _change(pending, decision)
         if not silent:
@@ -73,6 +91,20 @@ class WholeRequests:
     def ask_for_proof(self, pieces: list[Buffer], now: float) -> None:
         """Asks the broker what it answers only after a log-in: the broker alone judges log-ins."""
         self._ask(PROOF, RequestHeader(PROOF.route.api.key, PROOF.route.version, 0, None), now, pieces)
+
+    def ask(self, pending: PendingRequest, question: Question) -> list[Buffer]:
+        """Asks the broker for a request that is conferred on; returns what goes to it, nothing if it is answered."""
+        pieces: list[Buffer] = []
+        if pending is self.conferring and self._conferring_as is not None:
+            self._ask(question, self._conferring_as, 0.0, pieces)
+        return pieces
+
+    def answered(self, pending: PendingRequest) -> bool:
+        """Takes note that a request is answered; returns whether the client is to be read again for that."""
+        if pending is not self.conferring:
+            return False
+        self.conferring = self._conferring_as = None
+        return True
 
     def _ends_session(self, pending: PendingRequest, frame: bytearray, body_at: int) -> bool:
         """Makes a client name all its partitions, if its session may hold what has come to be managed (TAKEOVER-WAITS).
@@ -102,8 +134,8 @@ def _change(pending: PendingRequest, decision: Translate | Announce | None) -> b
     match decision:
         case None:
             return None
-        case Announce(private):
-            pending.edit = Offer(ordered=True, private=private)
+        case Announce(private, ordered, lends_epochs, told):
+            pending.edit = Offer(ordered=ordered, private=private, lends_epochs=lends_epochs, told=told)
             return None
         case Translate(body, back, only_with):
             pending.edit = Translated(pending.route, pending.edit, back, only_with)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
@@ -19,6 +19,7 @@ MOST_UNPACKED_BYTES: Final = 4 * 1024 * 1024
 """Of a compressed batch, which Kordon's own never are; somebody may have restored a log with such."""
 NO_COMPRESSION: Final = 0
 ZSTD: Final = 4
+_NO_TIME: Final = -1
 
 
 class NewRecord(NamedTuple):
@@ -52,6 +53,8 @@ class Record:
     fault: str = ""
     """What is wrong with the batch in which it came: what it says is not to be believed. One without a key stands for
     all of a batch that could not be taken apart."""
+    timestamp_ms: int = field(default=_NO_TIME, compare=False)
+    """As the record says; of one with a fault it means nothing."""
 
 
 class BatchIdentity(NamedTuple):
@@ -219,6 +222,13 @@ def _records(batch: memoryview, header: BatchHeader) -> Iterator[Record]:
         for record in records_of(batch, MOST_UNPACKED_BYTES):
             value = None if record.value is None else bytes(record.value)
             key = bytes(record.key or b"").decode(errors="replace")
-            yield Record(key, value, record.offset, producer_id, fault)
+            yield Record(
+                key,
+                value,
+                record.offset,
+                producer_id,
+                fault,
+                _NO_TIME if record.timestamp is None else record.timestamp,
+            )
     except WireError as error:
         yield Record("", None, header.base_offset, fault=str(error))

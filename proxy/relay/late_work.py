@@ -9,9 +9,10 @@ from kordon.codecs.look import Buffer
 from kordon.codecs.row import Row
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import ProtocolError, SilentWriteFailed
-from kordon.proxy.core.events import Decided, Event, LongReadDone, ReadInTurns, Served
-from kordon.proxy.core.interception import Answering
-from kordon.proxy.core.waiting import Awaits, PendingRequest
+from kordon.proxy.core.events import Asked, Decided, Event, LongReadDone, ReadInTurns, Served
+from kordon.proxy.core.interception import Answering, Confer, Question
+from kordon.proxy.core.verdicts import Route
+from kordon.proxy.core.waiting import Answer, Awaits, PendingRequest
 from kordon.proxy.runtime.tasks import Tasks, Work
 from kordon.proxy.runtime.turns import Turns
 
@@ -49,6 +50,24 @@ class LateWork:
         if pending.awaits is Awaits.PART:
             part = self._parts[pending] = asyncio.get_running_loop().create_future()
         self._start(self._serve(pending, answer, part), name=f"answer a {pending.route.api.name} request")
+
+    def confer(self, pending: PendingRequest, decision: Confer) -> None:
+        """Answers a request for which the broker is asked by `Asked`; `Served` tells the answer."""
+
+        def ask(route: Route, body: bytes) -> asyncio.Future[Row]:
+            answered: asyncio.Future[Row] = asyncio.get_running_loop().create_future()
+
+            def told(answer: Row) -> None:
+                if not answered.done():  # nobody may wait for it any more
+                    answered.set_result(answer)
+
+            self._take(Asked(pending, Question(route, body, told)))
+            return answered
+
+        async def answer(_: object) -> Answer:
+            return await decision.answer(ask)
+
+        self._start(self._serve(pending, answer, None), name=f"answer a {pending.route.api.name} request")
 
     def pass_part(self, pending: PendingRequest, response: Row) -> None:
         """Passes on the broker's answer to a part of a request that is served."""

@@ -15,6 +15,7 @@ from typing import Final
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.connection import Connection
 from kordon.proxy.core.events import (
+    CONFERRING,
     UNDECIDED,
     UNPROVEN,
     AwaitProof,
@@ -35,6 +36,7 @@ from kordon.proxy.core.events import (
     ResumeUpstream,
     SendDownstream,
     SendUpstream,
+    StartConferring,
     StartServing,
     Tick,
     UpstreamEnded,
@@ -289,6 +291,9 @@ class Relay:
                     self.shared.topology.learn(nodes)
                 case StartServing(pending, answer):
                     self._late_work.serve(pending, answer)
+                case StartConferring(pending, decision):
+                    self.downstream.hold(CONFERRING)
+                    self._late_work.confer(pending, decision)
                 case PassToServing(pending, response):
                     self._late_work.pass_part(pending, response)
                 case Close(cause, detail):
