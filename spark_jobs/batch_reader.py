@@ -1,8 +1,8 @@
 """Reads the batches of a partition by their headers, as columns; of every n-th one also the keys (`key_sample.py`).
 
 The walk over a Fetch answer touches 12 bytes of each batch; all else is done with numpy on all batches of the answer
-at once. Messages of magic 0 and 1, which a topic may hold from before it was managed, go the slow way of
-`codecs/split.py`.
+at once, but for the few that transactions need (`transaction_events.py`). Messages of magic 0 and 1, which a topic may
+hold from before it was managed, go the slow way of `codecs/split.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from kordon.spark_jobs.brokers import EARLIEST, BrokersUnavailable, Cluster, Par
 from kordon.spark_jobs.judging.schema import BATCHES, READ_TO
 from kordon.spark_jobs.judging.shipments import What
 from kordon.spark_jobs.key_sample import KeySample
+from kordon.spark_jobs.transaction_events import EVENTS, events_of
 
 FETCH_BYTES: Final = 8 << 20
 """What is asked for at once, and so, with its columns, what a reader keeps in memory."""
@@ -56,9 +57,11 @@ HEADER: Final = np.dtype(
 """As `codecs.records.BATCH_HEADER` has it; a test holds one against the other."""
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
-_CLIENT_BITS: Final = 40
+_CLIENT_BITS: Final = 38
+_MOVE_BITS: Final = 40
 _V_BITS: Final = 48
-_MOVES: Final = 1 << (_V_BITS - _CLIENT_BITS)
+_MOVES: Final = 1 << (_V_BITS - _MOVE_BITS)
+_IN_TRANSACTION: Final = 1 << 39
 _SEQUENCES: Final = 1 << 31
 """Sequences go on at 0 behind 2^31 - 1."""
 _READ: Final = (
@@ -82,6 +85,8 @@ class _Headers(NamedTuple):
     """As `HEADER`."""
     sizes: npt.NDArray[np.int64]
     """Bytes of each whole batch."""
+    events: npt.NDArray[np.int8] | None
+    """What each says of a transaction, by the numbers of `transaction_events.EVENTS`; None: none says anything."""
 
 
 def read_partition(
@@ -161,9 +166,11 @@ def _headers_in(told: Fetched, start: int, end: int, keys: KeySample | None = No
     base = header["base_offset"].astype(np.int64)
     last = base + header["last_offset_delta"]
     kept = (base >= start) & (base < end)
+    header, spans = header[kept], spans[kept]
     if keys is not None and current:
-        keys.open(told.records, header[kept], spans[kept])
-    return _Headers(header[kept], spans[kept, 1] - spans[kept, 0]), int(last[-1]) + 1
+        keys.open(told.records, header, spans)
+    events = events_of(told.records, header, spans) if current else None
+    return _Headers(header, spans[:, 1] - spans[:, 0], events), int(last[-1]) + 1
 
 
 def _walk(buffer: memoryview) -> tuple[list[int], list[int], bool]:
@@ -208,25 +215,47 @@ def _old_headers(buffer: memoryview) -> npt.NDArray[Any]:
 
 
 def _table(place: PartitionKey, read: Sequence[_Headers]) -> pl.DataFrame:
-    header, sizes = (np.concatenate(each) for each in zip(*read, strict=True))
+    header, sizes = (np.concatenate(each) for each in zip(*(each[:2] for each in read), strict=True))
     native = {name: header[name].astype(header[name].dtype.newbyteorder("=")) for name in _READ}
+    producer_id, is_tagged = native["producer_id"], pl.col("producer_id") >= 1 << _V_BITS
+    tag = {
+        "v": (producer_id >> _V_BITS) - 1,
+        "move": producer_id >> _MOVE_BITS & _MOVES - 1,
+        "client_producer_id": producer_id & (1 << _CLIENT_BITS) - 1,
+    }
     last_offset = pl.col("base_offset") + pl.col("last_offset_delta")
-    producer_id, attributes, first = pl.col("producer_id"), pl.col("attributes"), pl.col("base_sequence").cast(pl.Int64)
-    is_tagged = producer_id >= 1 << _V_BITS
+    attributes, first = pl.col("attributes"), pl.col("base_sequence").cast(pl.Int64)
     last = pl.when(first < 0).then(-1).otherwise((first + pl.col("last_offset_delta")) % _SEQUENCES)
-    told = pl.DataFrame(native).with_columns(
+    told = pl.DataFrame(native | tag).with_columns(
         pl.lit(place.topic).alias("topic"),
         pl.lit(place.partition).alias("partition"),
         pl.Series("bytes", sizes),
         last_offset.alias("last_offset"),
         last.alias("last_sequence"),
-        pl.when(is_tagged).then(producer_id // (1 << _V_BITS) - 1).alias("v"),
-        pl.when(is_tagged).then(producer_id // (1 << _CLIENT_BITS) % _MOVES).alias("move"),
-        pl.when(is_tagged).then(producer_id % (1 << _CLIENT_BITS)).alias("client_producer_id"),
+        *(pl.when(is_tagged).then(name).alias(name) for name in tag),
         (attributes & _CONTROL != 0).alias("is_control"),
         (attributes & _TRANSACTIONAL != 0).alias("is_transactional"),
+        _protocol(producer_id).alias("protocol"),
+        _events(read).alias("event"),
     )
     return told.rename({"records_count": "records", "max_timestamp": "max_timestamp_ms"}).select(_CAST)
+
+
+def _protocol(producer_id: npt.NDArray[np.int64]) -> pl.Expr:
+    """Returns by which protocol batches are in a transaction, as their tags say; null: they are in none."""
+    if not ((producer_id >= 1 << _V_BITS) & (producer_id & _IN_TRANSACTION != 0)).any():
+        return pl.lit(None, pl.Int8)
+    bits = pl.lit(pl.Series((producer_id >> _CLIENT_BITS & 3).astype(np.int8)))
+    is_transactional = (pl.col("producer_id") >= 1 << _V_BITS) & (bits >= 2)
+    return pl.when(is_transactional).then(bits - 1)
+
+
+def _events(read: Sequence[_Headers]) -> pl.Expr:
+    """Returns what batches say of transactions, in words."""
+    if all(each.events is None for each in read):
+        return pl.lit(None, pl.String)
+    numbers = [np.zeros(len(each.header), dtype=np.int8) if each.events is None else each.events for each in read]
+    return pl.lit(pl.Series(np.concatenate(numbers))).replace_strict(range(len(EVENTS)), EVENTS, return_dtype=pl.String)
 
 
 def _patiently(ask: Any) -> Any:

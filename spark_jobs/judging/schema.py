@@ -77,10 +77,15 @@ BATCHES: Final = columns(
     attributes=pl.Int32,
     is_control=pl.Boolean,
     is_transactional=pl.Boolean,
+    protocol=pl.Int8,
+    event=pl.String,
 )
 """One row per record batch of a managed topic, as it stands on the broker. `producer_id` is what the log has; `v`,
 `move` and `client_producer_id` are what it says (null: it does not come from Kordon). `v` 32766: written to the
-physical partition as such, `move` is the layout epoch modulo 256; 32765: a marker of the janitor."""
+physical partition as such, `move` is the layout epoch modulo 256; 32765: a marker of the janitor.
+
+`protocol`: of the transaction that Kordon wrote the batch in, 1 or 2 (KIP-890); null: in none. `event`: what the batch
+says of a transaction, as `transaction_events.py` has it; null: nothing."""
 
 KEYS: Final = columns(
     topic=pl.String,

@@ -24,7 +24,7 @@ import pyarrow as pa
 from kordon.spark_jobs.judging.rule import KEYS
 from kordon.spark_jobs.judging.tables import stacked
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of the states that an audit keeps; it rises when a rule cannot read those of before."""
 MOST_BYTES: Final = 1 << 20
 """Of the table in one row, about, before it is compressed: rows are copied whole, and several times."""

@@ -120,6 +120,16 @@ KINDS: Final = {
             "If it is unknown, ask the producer's owner whether it gives partitions itself. Else report the finding.",
         ),
         FindingKind(
+            "unwitnessed",
+            "A transaction committed records that were written without its witness",
+            "Compare what the producer was acknowledged in this transaction with what readers got. Report the finding.",
+        ),
+        FindingKind(
+            "hidden-write",
+            "A transaction committed records that no reader gets",
+            "Ask the producer's owner to write them again. Look at that partition's elections. Report the finding.",
+        ),
+        FindingKind(
             "epoch-fell",
             "A transactional producer got an older epoch than an earlier one",
             "Stop one of the two instances with this transactional.id, and report the finding.",

@@ -15,6 +15,7 @@ from kordon.spark_jobs.judging.rules import (
     no_skip,
     parent_first,
     seq_image,
+    txn_witness,
 )
 
 ALL: Final[tuple[Rule, ...]] = (
@@ -27,5 +28,6 @@ ALL: Final[tuple[Rule, ...]] = (
     epoch_ladder.RULE,
     hand_over.RULE,
     key_home.RULE,
+    txn_witness.RULE,
 )
 """One row per module; GAPS comes first by itself."""

@@ -25,6 +25,7 @@ BATCHES: Final = columns(
     stream=pl.Int32,
     is_control=pl.Boolean,
 )
+"""`is_control` null: of a transaction (`no_skip.py`)."""
 _LISTS: Final = columns(
     holes=pl.List(pl.Int32),
     lengths=pl.List(pl.Int32),

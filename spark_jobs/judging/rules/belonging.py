@@ -43,6 +43,8 @@ MARKER: Final = "marker"
 """Of the janitor; hidden from readers."""
 CONTROL: Final = "control"
 """A control batch: nothing to deliver."""
+WITNESS: Final = "witness"
+"""Of a transaction (`transaction_log.py`): nothing to deliver."""
 STRAY: Final = "stray"
 """Tagged, and its stream does not live there."""
 UNKNOWN_TOPIC: Final = "unmanaged"
@@ -54,7 +56,7 @@ STATE: Final[Mapping[str, pl.Schema]] = {"batch": _BATCH, "certain": _CERTAIN}
 """Batches that wait, and up to which offset of each partition layouts are certain."""
 _PLACE: Final = ("topic", "partition")
 _PROVING: Final = (Kind.ADMIT.value, Kind.DELIVER.value)
-_AT_ONCE: Final = (BEFORE, BYPASS, CONTROL, MARKER)
+_AT_ONCE: Final = (BEFORE, BYPASS, CONTROL, MARKER, WITNESS)
 
 
 def placed(facts: Facts, state: State) -> tuple[pl.DataFrame, State]:
@@ -69,8 +71,8 @@ def placed(facts: Facts, state: State) -> tuple[pl.DataFrame, State]:
     """
     certain = _certain_to(state["certain"], facts)
     new = facts.batches.with_columns(pl.lit(facts.newest_ms).alias("seen_ms"))
-    owned = _owned(stacked(_BATCH, state["batch"], new), facts.stays)
-    reached = owned.join(certain.rename({"last_offset": "_to"}), on=_PLACE, how="left", maintain_order="left")
+    found = owned(stacked(_BATCH, state["batch"], new), facts.stays)
+    reached = found.join(certain.rename({"last_offset": "_to"}), on=_PLACE, how="left", maintain_order="left")
     is_certain = (pl.col("base_offset") <= pl.col("_to")).fill_null(value=False)
     is_settled = pl.col("kind").is_in(_AT_ONCE) | facts.is_late() | is_certain
     waiting = shaped(reached.filter(~is_settled), _BATCH)
@@ -85,8 +87,8 @@ def _certain_to(known: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     return stacked(_CERTAIN, known, proven, ends).group_by(_PLACE).agg(pl.max("last_offset"))
 
 
-def _owned(batches: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
-    """Adds to batches what they are, and whose, as `PLACED` has it."""
+def owned(batches: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
+    """Adds to batches what they are, and whose, as `PLACED` has it, by some stays."""
     named = (
         pl.when(pl.col("v") == NO_V).then(-1 - pl.col("partition")).when(pl.col("v") < JANITOR).then(pl.col("v"))
     ).alias("_named")
@@ -124,6 +126,8 @@ def _kind() -> pl.Expr:
         .then(pl.lit(BEFORE))
         .when(pl.col("is_control").fill_null(value=False))
         .then(pl.lit(CONTROL))
+        .when(pl.col("event") == WITNESS)
+        .then(pl.lit(WITNESS))
         .when(pl.col("v").is_null())
         .then(pl.lit(BYPASS))
         .when(pl.col("v") == JANITOR)

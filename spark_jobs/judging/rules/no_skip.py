@@ -9,7 +9,8 @@ A DELIVER decision says that a connection was given all that a stream has in off
   Batches of the stream are counted; strays, markers and control batches are not, as nobody gets them. Batches of
   dialect clients and those that went round Kordon are given to readers of virtual partitions record by record, by key:
   how many of theirs are a stream's cannot be told. So a count is unknown where it would be right with some of them. A
-  batch that lies across the end of a range may count or not.
+  batch that lies across the end of a range may count or not. So may one of a transaction: read_committed readers do not
+  get what was aborted, and decisions do not say who is one. A count without some of these is unknown.
 
 What retention, DeleteRecords or compaction may have taken before it was counted here, or before the reader got there
 (the decision names such holes), is unknown. So is what lies between two decisions of a worker that has dropped some in
@@ -77,7 +78,7 @@ _JOINED: Final = columns(batch_runs.BATCHES, batches=pl.Int64)
 _TOLD: Final = (
     "kind", "partition", "move", "first_offset", "last_offset", "records", "group_id", "layout_epoch", "evidence"
 )  # fmt: skip
-_SUMMED: Final = ("records", "sure", "batches", "joined")
+_SUMMED: Final = ("records", "sure", "doubt", "batches", "joined")
 
 
 def _check(facts: Facts, state: State) -> RuleOutcome:
@@ -108,6 +109,7 @@ def _has(placed: pl.DataFrame) -> pl.DataFrame:
     """Returns what streams have; a batch that virtual partitions get record by record has no stream."""
     is_before = pl.col("kind") == BEFORE
     is_control = pl.col("is_control").fill_null(value=False)
+    in_transaction = pl.col("protocol").is_not_null()
     its_own = placed.filter(pl.col("kind").is_in([OWN, OPENED, BEFORE, BYPASS]) & (~is_control | is_before))
     return its_own.select(
         *_PLACE,
@@ -115,7 +117,7 @@ def _has(placed: pl.DataFrame) -> pl.DataFrame:
         "last_offset",
         "records",
         pl.when(pl.col("kind").is_in([OWN, BEFORE])).then("given_as").alias("stream"),
-        is_control,
+        pl.when(~in_transaction).then(is_control).alias("is_control"),
     )
 
 
@@ -217,7 +219,11 @@ def _judged(ranges: pl.DataFrame, runs: pl.DataFrame, joined: pl.DataFrame) -> p
 def _counted(ranges: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
     vague = sums["joined_met"] - sums["joined_inside"]
     return ranges.with_columns(
-        most=sums["records_met"], least=sums["sure_inside"], vague=vague, opened=pl.lit(0, pl.Int64)
+        most=sums["records_met"],
+        least=sums["sure_inside"],
+        doubt=sums["doubt_met"],
+        vague=vague,
+        opened=pl.lit(0, pl.Int64),
     )
 
 
@@ -234,8 +240,11 @@ def _there(ranges: pl.DataFrame, runs: pl.DataFrame, joined: pl.DataFrame) -> pl
     )
     both = pl.concat([single, joined.join(asked, on=_PLACE)], how="diagonal_relaxed")
     is_asked = (pl.col("last_offset") >= pl.col("from")) & (pl.col("first_offset") <= pl.col("to"))
-    sure = pl.when(~pl.col("is_control")).then("records").otherwise(0)
-    return both.filter(is_asked).with_columns(sure=sure, joined=pl.col("batches") > 1)
+    is_control, records = pl.col("is_control"), pl.col("records")
+    sure, doubt = pl.when(~is_control).then(records), pl.when(is_control.is_null()).then(records)
+    return both.filter(is_asked).with_columns(
+        sure=sure.otherwise(0), doubt=doubt.otherwise(0), joined=pl.col("batches") > 1
+    )
 
 
 def _by_stream(rows: pl.DataFrame) -> pl.DataFrame:
@@ -257,6 +266,8 @@ def _verdict() -> pl.Expr:
         .when(pl.col("records") > pl.col("most"))
         .then(pl.lit("doubled-range"))
         .when(((pl.col("vague") > 0) | (pl.col("opened") > 0)) & (pl.col("least") != pl.col("most")))
+        .then(pl.lit(UNKNOWN))
+        .when((pl.col("doubt") > 0) & (pl.col("records") != pl.col("most")))
         .then(pl.lit(UNKNOWN))
         .otherwise(pl.lit(PASS))
     )

@@ -9,7 +9,7 @@ import polars as pl
 
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.rule import State
-from kordon.spark_jobs.judging.rules.belonging import JANITOR, NO_V
+from kordon.spark_jobs.judging.rules.belonging import JANITOR, NO_V, WITNESS
 from kordon.spark_jobs.judging.rules.read_so_far import READ, read_so_far
 from kordon.spark_jobs.judging.schema import columns
 from kordon.spark_jobs.judging.tables import FOR_EVER, follows, stacked, together
@@ -26,7 +26,8 @@ the newest run that is not kept any more; *read*: how far topics were read."""
 def data_of(facts: Facts, state: State) -> State:
     """Returns what is known of the topics' batches, with what is new."""
     read = read_so_far(state["read"], facts)
-    seen = facts.batches.filter(~pl.col("is_control") & pl.col("v").ne_missing(JANITOR))
+    is_data = ~pl.col("is_control") & pl.col("event").ne_missing(WITNESS)
+    seen = facts.batches.filter(is_data & pl.col("v").ne_missing(JANITOR))
     if seen.is_empty():
         return {name: state[name] for name in STATE} | {"read": read}
     tails = stacked(_TAILS, state["tail"], _as_given(seen, facts.stays))

@@ -1,7 +1,9 @@
 """SEQ-IMAGE (6): what was acknowledged stands in the topic exactly once, whatever homes its stream has had.
 
-An identity is a client's producer id and epoch in one stream. In each home of the stream it begins at sequence 0 again,
-behind the image: what it had written in the homes before. So the client's own sequence 57, in the third home, is
+An identity is a writer and its epoch in one stream. A writer is a client's producer id and whether it writes in a
+transaction, and by which protocol: brokers count each of these apart. In each home of the stream it begins at sequence
+0 again, behind the image: what it had written in the homes before. So the client's own sequence 57, in the third home,
+is
 
     home 1  sequences 0..40     image 0     the client's 0..40
     home 2  sequences 0..9      image 41    the client's 41..50
@@ -15,8 +17,8 @@ behind the image: what it had written in the homes before. So the client's own s
 
 All is counted modulo 2^31. Strays, markers and what went round Kordon are nobody's. Before a takeover sequences are the
 client's own and may begin anywhere. Where a log was not read from a home's start, as retention was faster, or the topic
-is compacted, what is missing is unknown. Producers without idempotence have no sequences, and transactions are refused
-on managed topics: acknowledgements of the former are counted as unknown.
+is compacted, what is missing is unknown. Producers without idempotence have no sequences: their acknowledgements are
+counted as unknown. What was aborted counts like all else, as it is in the topic, too.
 
 The state has one row per identity and home, however much it has written there, gone `late_ms` after a later epoch of
 the same producer has begun. So it grows with the producers that there have been, not with what they write. It has what
@@ -47,6 +49,7 @@ from kordon.spark_jobs.judging.tables import (
     NO_FINDINGS,
     checked,
     decision,
+    evidence,
     findings,
     follows,
     named,
@@ -57,7 +60,12 @@ from kordon.spark_jobs.judging.tables import (
 
 _SEQUENCES: Final = 1 << 31
 """Behind 2^31 - 1 sequences begin at 0 again (DefaultRecordBatch.incrementSequence)."""
-_PRODUCER: Final = ("topic", "stream", "client_producer_id")
+_CLIENT_ID: Final = (1 << 38) - 1
+_WRITER: Final = (1 << 40) - 1
+"""Of a tagged producer id, the bits of the client's own id, and of the writer."""
+_TRANSACTIONS: Final = {"v1": 2 << 38, "v2": 3 << 38}
+"""By what a decision says of the transaction, the bits that tell the writer apart."""
+_PRODUCER: Final = ("topic", "stream", "writer")
 _IDENTITY: Final = (*_PRODUCER, "producer_epoch")
 _ASKED: Final = (*_IDENTITY, "partition", "move")
 _PLACE: Final = ("partition", "move", "tagged")
@@ -66,7 +74,7 @@ _HOME: Final = (*_IDENTITY, *_PLACE)
 _RANGE: Final = columns(
     topic=pl.String,
     stream=pl.Int32,
-    client_producer_id=pl.Int64,
+    writer=pl.Int64,
     producer_epoch=pl.Int32,
     partition=pl.Int32,
     move=pl.Int32,
@@ -130,9 +138,8 @@ def _written(facts: Facts) -> pl.DataFrame:
     """Returns the new batches of producers, with their homes."""
     is_before = pl.col("kind") == BEFORE
     own = facts.placed.filter(pl.col("kind").is_in([OWN, OPENED, BEFORE]) & (pl.col("base_sequence") >= 0))
-    producer = pl.when(is_before).then("producer_id").otherwise("client_producer_id").alias("client_producer_id")
     told = own.with_columns(
-        producer,
+        writer=pl.when(is_before).then("producer_id").otherwise(pl.col("producer_id") & _WRITER),
         tagged=~is_before,
         move="home_move",
         first_offset="base_offset",
@@ -239,6 +246,7 @@ def _findings_of_runs(broken: pl.DataFrame, facts: Facts) -> pl.DataFrame:
         kind=either.then(pl.lit("doubled-sequence")).otherwise(pl.lit("sequence-gap")),
         text=either.then(pl.lit(_RUN_DOUBLED)).otherwise(pl.lit(_RUN_MISSING)),
         v=pl.lit(1),
+        client_producer_id=pl.col("writer") & _CLIENT_ID,
     )
     identity = (*_IDENTITY, "partition", "move", "v", "first_offset")
     return findings(shown.drop("seen_ms"), RULE.number, RULE.name, identity, facts)
@@ -246,14 +254,16 @@ def _findings_of_runs(broken: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _admits(facts: Facts) -> pl.DataFrame:
     """Returns what was acknowledged with sequences."""
-    told = facts.decisions.select("kind", "producer_id", *(name for name in _ADMITS if name in DECISIONS)).filter(
+    names = ("kind", "producer_id", "evidence", *(name for name in _ADMITS if name in DECISIONS))
+    told = facts.decisions.select(names).filter(
         pl.col("kind") == Kind.ADMIT.value,
         pl.col("producer_id") >= 0,
         pl.col("first_sequence").is_not_null(),
         pl.col("move").is_not_null(),
         pl.col("first_offset") >= 0,
     )
-    return told.with_columns(client_producer_id="producer_id", seen_ms=pl.lit(facts.newest_ms))
+    bits = evidence("$.transaction").replace_strict(_TRANSACTIONS, default=0, return_dtype=pl.Int64)
+    return told.with_columns(writer=pl.col("producer_id") | bits, seen_ms=pl.lit(facts.newest_ms))
 
 
 def _against_homes(admits: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFrame) -> pl.DataFrame:
@@ -346,6 +356,7 @@ def _not_there_once(judged: pl.DataFrame, places: pl.DataFrame, homes: pl.DataFr
         text=pl.when(is_lost).then(pl.lit(_LOST)).otherwise(pl.lit(_DOUBLED)),
         decisions=named(decision()),
         verdict=pl.lit(FAIL),
+        client_producer_id=pl.col("writer") & _CLIENT_ID,
     )
     return findings(shown, RULE.number, RULE.name, (*_IDENTITY, "move", "first_offset"), facts)
 

@@ -4,7 +4,7 @@ The newest batches of all partitions are kept one by one, in at most `MOST_BYTES
 and of those that retention has taken, there is a row per stream and partition, its last offset. So nothing lies between
 two offsets if neither says so, and all has been read. Batches of the dialect, and those that went round Kordon, are
 given to readers of virtual partitions record by record: one of the stream may be among them, or none. The same holds of
-what a transaction wrote before the topic was managed, as it may have been aborted.
+what a transaction wrote, as it may have been aborted.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ def _read(known: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _has(placed: pl.DataFrame) -> pl.DataFrame:
     """Returns what readers get; a batch that may be several streams' has none."""
-    is_its_own = (pl.col("kind") == OWN) | ((pl.col("kind") == BEFORE) & ~pl.col("is_transactional"))
+    is_own = (pl.col("kind") == OWN) & pl.col("protocol").is_null()
+    is_its_own = is_own | ((pl.col("kind") == BEFORE) & ~pl.col("is_transactional"))
     return placed.filter(pl.col("kind").is_in([OWN, OPENED, BEFORE, BYPASS]) & ~pl.col("is_control")).select(
         *_PLACE,
         pl.col("base_offset").alias("first_offset"),

@@ -43,6 +43,7 @@ _READ_BATCHES: Final = columns(
 def _read_batches(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> pl.DataFrame:
     """Which topic data was read, and of what kind. Bounded by the topics' partitions."""
     keys = ("topic", "partition")
+    is_data = ~pl.col("is_control") & pl.col("event").is_null()
     time = pl.when(pl.col("max_timestamp_ms") > 0).then("max_timestamp_ms")
     read = facts.batches.select(
         *keys,
@@ -50,8 +51,8 @@ def _read_batches(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> 
         "bytes",
         "last_offset",
         pl.lit(1, pl.Int64).alias("batches"),
-        pl.when(pl.col("v").is_null() & ~pl.col("is_control")).then(1).alias("untagged"),
-        pl.when("is_control").then(1).alias("control"),
+        pl.when(pl.col("v").is_null() & is_data).then(1).alias("untagged"),
+        pl.when(~is_data).then(1).alias("control"),
         pl.col("base_offset").alias("first_offset"),
         time.alias("first_ms"),
         time.alias("last_ms"),
