@@ -14,7 +14,7 @@ nothing of a key once partitions come and go. Every group is judged by itself:
 - **nonmonotonic-send**: the log holds two sequences of a key in one partition the other way round.
 - **inversion**: the same for two keys of one producer. A producer without idempotence does not promise it, nor one that
   moves what it holds to other partitions; of such a one it is not asked.
-- **G1a**: processed, though it was refused, or nobody sent it.
+- **G1a**: processed, though it was refused, or nobody sent it; **aborted-read** if its transaction was aborted.
 
 A *stint* is the time in which one member owns one partition: from `assigned` to `revoked`. **Leave to deliver again**:
 at the beginning of a stint the group's last commit of the partition is looked up (0 without one). In this stint,
@@ -56,7 +56,7 @@ from kordon.testing.order.history import (
     reads,
     writes,
 )
-from kordon.testing.order.written import REFUSED, SOMEWHERE, UNSENT, Key, Log, Written, place_of, position
+from kordon.testing.order.written import ABORTED, REFUSED, SOMEWHERE, UNSENT, Key, Log, Written, place_of, position
 
 _IN_PLACE: Final = 1
 _ELSEWHERE: Final = 2
@@ -213,7 +213,7 @@ class Group:
         stint = self._stints.get((member, event.partition)) or self._begin(member, event.partition)
         key = self._written.keys.get(event.key)
         standing = key.standing(event.sequence) if key is not None else UNSENT
-        if key is None or standing in (REFUSED, UNSENT):
+        if key is None or standing in (ABORTED, REFUSED, UNSENT):
             self._from_nowhere(member, event, standing)
         elif self._in_place(member, key, standing, event):
             self._judge_order(member, stint, key, event)
@@ -225,6 +225,8 @@ class Group:
     def _from_nowhere(self, member: str, event: Processed, standing: int) -> None:
         if standing == REFUSED:
             self._tell(Anomaly.G1A, member, event, "was refused")
+        elif standing == ABORTED:
+            self._tell(Anomaly.ABORTED_READ, member, event, "its transaction was aborted")
         elif self._written.all_ended:
             self._tell(Anomaly.G1A, member, event, "was never sent")
 

@@ -27,6 +27,10 @@ class Anomaly(StrEnum):
     INVERSION = "inversion"
     """Not Jepsen's: two keys of one producer stand in one partition in another order than they were sent."""
     G1A = "G1a"
+    ABORTED_READ = "aborted-read"
+    """G1a, too: of a transaction. `transactions.py` defines this one and the next two."""
+    ATOMICITY = "atomicity"
+    DISAGREEMENT = "disagreement"
     UNFLUSHED = "unflushed"
     """Not Jepsen's, nor the next: of callbacks around a key's move (`handovers.py`)."""
     UNLOADED = "unloaded"
@@ -63,6 +67,12 @@ class Findings:
         kept = self.examples.setdefault((anomaly, where), [])
         if len(kept) < EXAMPLES:
             kept.append(example)
+
+    def forget(self, where: str) -> None:
+        """Takes back what was found in one place."""
+        for found in [each for each in self.counts if each[1] == where]:
+            del self.counts[found]
+            del self.examples[found]
 
     def __str__(self) -> str:
         """Returns a line for each anomaly and place, with how often it was found, and a line for each example."""

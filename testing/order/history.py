@@ -18,6 +18,17 @@ several processes can be put in order. A consumer writes its lines out before it
     {"e": "torn", "t": 59}
     {"e": "ended", "t": 60}
 
+A transactional producer writes out what it is about to do before it does so, and so no kill takes from it whether a
+transaction may be committed. `x` numbers its transactions over all its lives:
+
+    {"e": "begun", "t": 17, "x": 4, "n": 31, "r": [["librdkafka-3", 0], ["librdkafka-7", 5]]}
+    {"e": "ending", "t": 19, "x": 4, "commits": true}
+    {"e": "over", "t": 21, "x": 4, "outcome": "committed"}
+    {"e": "trouble", "t": 22, "kind": "abortable", "error": "INVALID_TXN_STATE"}
+
+A group that reads a topic with transactions says by `"isolation"` in its first line what it is shown, and by `"begins"`
+that it does not begin at the start. `transactions.py` says what is made of both.
+
 Clients of the dialect say `"partitions": "physical"` in the first line: they know a topic's partitions by other numbers
 than others do, and a producer of theirs keeps the order of each key, and of several keys none.
 """
@@ -144,7 +155,55 @@ class Done(NamedTuple):
     what: str
 
 
-Write = Acknowledged | Failed | Ended
+class RolledBack(NamedTuple):
+    """A record of a transaction that was aborted; no client says so, `transactions.py` makes it."""
+
+    time_us: int
+    number: int
+    key: str
+    sequence: int
+    sent_us: int
+
+
+class Begun(NamedTuple):
+    """A producer is about to send these records in a transaction."""
+
+    time_us: int
+    transaction: int
+    """Of the producer's, over all its lives."""
+    number: int
+    """Of the first record, of the producer's sends."""
+    records: tuple[tuple[str, int], ...]
+    """(key, sequence)."""
+
+
+class Ending(NamedTuple):
+    """A producer is about to end a transaction."""
+
+    time_us: int
+    transaction: int
+    commits: bool
+
+
+class Over(NamedTuple):
+    """A producer was told how a transaction ended, or cannot be told."""
+
+    time_us: int
+    transaction: int
+    outcome: str
+    """committed, aborted, unknown."""
+
+
+class Trouble(NamedTuple):
+    """A transactional producer was told an error that its library has not dealt with."""
+
+    time_us: int
+    kind: str
+    """retriable: called again; abortable: the transaction was aborted; fatal: the producer was replaced."""
+    error: str
+
+
+Write = Acknowledged | Failed | RolledBack | Begun | Ending | Over | Trouble | Ended
 Read = Processed | Assigned | Revoked | Committed | Sought | KeyMaybeRevoked | KeyAssigned | Torn | Ended
 
 
@@ -162,6 +221,10 @@ class Source:
     member: str
     is_dialect: bool = False
     """It knows partitions by the numbers of physical ones."""
+    isolation: str = ""
+    """read_committed, read_uncommitted; "": of a run without transactions."""
+    begins_anywhere: bool = False
+    """It says itself where it begins in each partition (`sought`)."""
 
 
 class Recorder:
@@ -188,6 +251,7 @@ def recorded(folder: Path, name: str, **whose: str) -> Generator[Recorder]:
     """
     with (folder / f"{name}{SUFFIX}").open("x", encoding="utf-8") as file:
         file.write(json.dumps(whose) + "\n")
+        file.flush()  # whoever is killed now has an empty history, and not half a line
         yield Recorder(file)
 
 
@@ -199,7 +263,10 @@ def sources(folder: Path) -> list[Source]:
             continue
         with file.open(encoding="utf-8") as lines:
             whose = _parse(file, 1, lines.readline())
-        source = Source(file, whose.get("producer"), whose.get("group"), whose.get("member", ""), "partitions" in whose)
+        source = Source(
+            file, whose.get("producer"), whose.get("group"), whose.get("member", ""), "partitions" in whose,
+            whose.get("isolation", ""), "begins" in whose,
+        )  # fmt: skip
         if (source.producer is None) == (source.group is None):
             raise HistoryError(f"{file}:1: says neither which producer nor which group wrote it")
         found.append(source)
@@ -292,6 +359,10 @@ _EVENTS: Final[dict[str, Callable[[dict[str, Any]], Write | Read]]] = {
     "failed": lambda line: Failed(
         line["t"], line["n"], line["k"], line["s"], line["sent"], line["error"], line["refused"]
     ),
+    "begun": lambda line: Begun(line["t"], line["x"], line["n"], tuple((key, sequence) for key, sequence in line["r"])),
+    "ending": lambda line: Ending(line["t"], line["x"], line["commits"]),
+    "over": lambda line: Over(line["t"], line["x"], line["outcome"]),
+    "trouble": lambda line: Trouble(line["t"], line["kind"], line["error"]),
     "assigned": lambda line: Assigned(line["t"], tuple(line["p"])),
     "revoked": lambda line: Revoked(line["t"], tuple(line["p"]), line["lost"]),
     "committed": lambda line: Committed(line["t"], _offsets(line)),

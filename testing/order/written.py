@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from kordon.testing.order.findings import WRITES, Account, Anomaly, Example, Findings
-from kordon.testing.order.history import UNKNOWN_OFFSET, Acknowledged, Failed, Write
+from kordon.testing.order.history import UNKNOWN_OFFSET, Acknowledged, Failed, RolledBack, Write
 
 SOMEWHERE: Final = -1
 """Acknowledged, but it was not said at which offset."""
@@ -19,6 +19,8 @@ MAYBE: Final = -2
 """Not acknowledged; it may have been written nevertheless."""
 REFUSED: Final = -3
 UNSENT: Final = -4
+ABORTED: Final = -5
+"""Of a transaction that was aborted."""
 _OFFSET_BITS: Final = 48
 _NO_RECORD: Final = 2**64 - 1
 
@@ -41,7 +43,7 @@ class Key:
         self.index = index
         self.producer = producer
         self.positions = array("q")
-        """By sequence: its position, or SOMEWHERE, MAYBE, REFUSED, UNSENT."""
+        """By sequence: its position, or SOMEWHERE, MAYBE, REFUSED, UNSENT, ABORTED."""
 
     def record_id(self, sequence: int) -> int:
         return self.index << 32 | sequence
@@ -110,6 +112,9 @@ class Written:
                 self.account.failed += 1
                 key = self._sent(producer, event)
                 key.put(event.sequence, REFUSED if event.refused else MAYBE)
+            case RolledBack():
+                self._open.add(producer)
+                self._sent(producer, event).put(event.sequence, ABORTED)
             case _:
                 self._open.discard(producer)
 
@@ -127,7 +132,7 @@ class Written:
         log.offsets.append(event.offset)
         log.ids.append(key.record_id(event.sequence))
 
-    def _sent(self, producer: str, event: Acknowledged | Failed) -> Key:
+    def _sent(self, producer: str, event: Acknowledged | Failed | RolledBack) -> Key:
         key = self.keys.get(event.key)
         if key is None:
             key = self.keys[event.key] = Key(event.key, len(self.keys), producer)
