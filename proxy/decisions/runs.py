@@ -11,7 +11,7 @@ from typing import TypeAlias, TypedDict
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.decisions.events import NOTHING, Given, OwnError, ReadingMember
-from kordon.proxy.ordering.identity import client_id_of
+from kordon.proxy.ordering.identity import client_id_of, protocol_of
 from kordon.proxy.ordering.write_sequencer import Write
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -106,7 +106,9 @@ class WriteRun:
 
     def decision(self) -> Decision:
         """Returns what the run stands for, once it has ended."""
-        counts = {"undeleted_partition_count": self.count, "sent_epoch": self.sent_epoch}
+        evidence = of_transaction(self.producer_id)
+        if self.count is not None:
+            evidence |= {"undeleted_partition_count": self.count, "sent_epoch": self.sent_epoch}
         return Decision(
             kind=self.kind,
             **self.client.fields(),
@@ -125,8 +127,21 @@ class WriteRun:
             batches=self.batches,
             records=self.records,
             bytes=self.size,
-            evidence=NOTHING if self.count is None else counts,
+            evidence=evidence or NOTHING,
         )
+
+
+def of_transaction(writer: int) -> dict[str, object]:
+    """Returns what a decision says of the transaction that a write is in; brokers count its sequences apart.
+
+    Args:
+        writer: As `identity.writer_id` makes it; negative without idempotence.
+
+    >>> of_transaction(7), of_transaction(-1), of_transaction(2 << 38 | 7)
+    ({}, {}, {'transaction': 'v1'})
+    """
+    protocol = protocol_of(writer) if writer >= 0 else None
+    return {} if protocol is None else {"transaction": protocol.value}
 
 
 def next_sequence(write: Write) -> int:

@@ -10,7 +10,9 @@ import pytest
 
 pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
+from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.spark_jobs.judging.rules import seq_image
 from kordon.testing.judged import play
 from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, of, read, tagged
@@ -178,3 +180,21 @@ def test_what_was_written_again_is_told_once_and_nothing_behind_it_is_missing() 
             ("doubled-sequence", 10),
         ]
         assert played.count("pass") == 3
+
+
+def test_sequences_are_counted_apart_in_transactions_of_each_protocol() -> None:
+    """A producer has a row for each, as brokers do; an acknowledgement says which it is of."""
+    ids = [writer_id(7, each) for each in (None, *Protocol)]
+    batches = [{**tagged(0, 0, 0, 2 * n, 2, producer=writer), "client_producer_id": 7} for n, writer in enumerate(ids)]
+    admits = [
+        admit(n, (0, 0, 0), (0, 1), 2 * n, **({"evidence": {"transaction": protocol.value}} if protocol else {}))
+        for n, protocol in enumerate((None, *Protocol))
+    ]
+    lost = admit(3, (0, 0, 0), (2, 3), 4, evidence={"transaction": "v1"})
+    whole = MicroBatch(
+        **layout_rows(ONE), batches=batches, decisions=[*admits, lost], read_to=[read(0, 6)], is_last=True
+    )
+    played = play(seq_image.RULE, [whole])
+    assert played.found("kind", "decisions") == [("lost-write", ["w1:3"])]
+    assert "Of producer 7, epoch 0," in played.findings[0]["text"]
+    assert played.count("pass") == 3
