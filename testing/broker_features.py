@@ -40,6 +40,10 @@ PRODUCE_BY_ID: Final = Feature("writes to topics by id (KIP-516)", 4, 1)
 NEW_GROUPS: Final = Feature("KIP-848 groups", 4, 0)
 LISTED_CONFIGS: Final = Feature("lists of what has configurations of its own (KIP-1142)", 4, 1)
 PENDING_UPLOADS: Final = Feature("offsets of what is still to be uploaded (KIP-1023)", 4, 2)
+VERIFIED_TRANSACTIONS: Final = Feature(
+    "verification of transactions (KIP-890), which those on managed topics need,", 3, 6
+)
+SECOND_PROTOCOL: Final = Feature("the second protocol of transactions (KIP-890)", 4, 0)
 MEANT_NODES: Final = Feature("answers to clients that mean another node (KIP-1242)", 4, 4)
 REASONS_IN_TRANSACTIONS: Final = Feature("Java producers that say why a transaction was refused (KIP-890)", 4, 0)
 
