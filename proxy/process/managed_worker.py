@@ -182,7 +182,7 @@ class ManagedWorker:
             topics_admin,
             refuse_lacking=self._authorizer.refuse_lacking,
             obstacles=Obstacles(
-                topics_admin.ends, Compaction(topics_admin, ordering.janitor_lag_ms), self._takeovers()
+                topics_admin, Compaction(topics_admin, ordering.janitor_lag_ms), self._takeovers()
             ),
             wishes=self._wishes,
         )
