@@ -53,7 +53,7 @@ class Managing:
         self._bindings = bindings
         self._takeovers = takeovers
         self._compaction = compaction
-        self._obstacles = Obstacles(self._admin.ends, compaction, takeovers)
+        self._obstacles = Obstacles(self._admin, compaction, takeovers)
 
     async def manage(self, wish: Manage) -> bool:
         """Makes a topic's face, then its first layout.
@@ -106,6 +106,9 @@ class Managing:
         record = self._ledger.settled(topic)
         if on == record.layout.janitor:
             return
+        if on and record.layout.has_transactions:
+            detail = f"{topic} has transactions: it cannot be compacted, so it needs no janitor"
+            raise WishRefused(Code.INVALID_CONFIG, detail)
         if on and has_returned(record.layout):
             detail = f"keys of {topic} have come back to partitions that they had left, so it cannot be compacted now"
             raise WishRefused(Code.INVALID_CONFIG, detail)

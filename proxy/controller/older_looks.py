@@ -68,7 +68,7 @@ class OlderLooks:
                 "change_waits_for_transactions",
                 topic=topic,
                 transactional_ids=[cut(each) for each in sorted(waited)[:MOST_NAMED]],
-                count=len(change.left),
+                count=len(change.waited),
                 until=round(seconds),
                 cure=OLDER_CURE,
             )

@@ -22,7 +22,7 @@ from kordon.proxy.controller.unmanaging import Unmanaging
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.proxy.ordering.changes import Change
-from kordon.proxy.ordering.findings import why_no_second
+from kordon.proxy.ordering.findings import why_no_second, why_withdrawn
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout
@@ -123,8 +123,23 @@ class WishQueue:
     def _refuse_if_second(self, wish_id: str, wish: Wish, target: int) -> None:
         under_way = self._open_wishes.under_way.get(wish.topic)
         if isinstance(wish, Resize) and wish.partitions != target and under_way != wish_id:
+            if self._takes_back(wish):
+                return  # it comes true when the change is given up
             self._open_wishes.remove(wish.topic, wish_id)
             self._tasks.start(self._refuse_second(wish_id, wish, target), name=f"refuse wish {wish_id}")
+
+    def _takes_back(self, wish: Resize) -> bool:
+        """Gives a change up that waits for older transactions, if a wish is for the partitions that there are still."""
+        controller = self._ledger.controller
+        record = self._ledger.topics.get(wish.topic)
+        if controller is None or record is None or wish.partitions != record.layout.u:
+            return False
+        change = controller.changes.get(wish.topic)
+        if change is not None and change.problem:
+            return True
+        commands = controller.withdraw(wish.topic, why_withdrawn(wish.topic, wish.partitions), clock())
+        self._do(commands)
+        return bool(commands)
 
     async def _refuse_second(self, wish_id: str, wish: Resize, target: int) -> None:
         """Tells whoever wants another number of partitions that a change is under way (ONE-CHANGE)."""

@@ -84,7 +84,7 @@ class AlterConfigs(WishedApi[_Asked, _Told]):
             elif (
                 is_topic and any(_compacts(each) for each in row.configs) and _lacks_janitor(row.resource_name, topics)
             ):
-                wishes[row.resource_name] = _not_compacted(row.resource_name)
+                wishes[row.resource_name] = _not_compacted(row.resource_name, topics)
                 continue
             if row.configs or not own or "config_operation" not in own[0]:
                 left.append(row)
@@ -109,7 +109,11 @@ def _lacks_janitor(name: str, topics: ManagedTopics) -> bool:
     return topic is not None and not topic.layout.janitor
 
 
-def _not_compacted(name: str) -> OutcomeRecord:
+def _not_compacted(name: str, topics: ManagedTopics) -> OutcomeRecord:
+    topic = topics.named(name)
+    if topic is not None and topic.layout.has_transactions:
+        detail = f"{name} has transactions: compaction would take committed values for the sake of aborted ones"
+        return OutcomeRecord(Code.INVALID_CONFIG, detail)
     detail = f"a key's old value could outlive the new one in a partition of {name} that it has left"
     return OutcomeRecord(Code.INVALID_CONFIG, f"{detail}; set {JANITOR}=true before, which has old values removed")
 

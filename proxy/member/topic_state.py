@@ -30,7 +30,11 @@ def state_in_words(topic: ManagedTopic, control: ControlState) -> str:
     wish = next((each for each in control.wishes.values() if each.topic == topic.name), None)
     fence = control.fences.get(topic.name)
     if change is not None or fence is not None or wish is not None:
-        waits = waits_for(control, change, is_fenced=fence is not None)
+        is_fenced = fence is not None
+        if change is None and topic.announcement.coming and not is_fenced:
+            waits = announced_in_words(control)
+        else:
+            waits = waits_for(control, change, is_fenced=is_fenced)
         if topic.takeover is not None:
             return f"being taken over: {waits}"
         target = fence.following.u if fence is not None else layout.u
@@ -94,6 +98,13 @@ def waits_for(control: ControlState, change: Change | None, *, is_fenced: bool) 
     if change is not None:
         return change.stage.value
     return "waits for the controller"
+
+
+def announced_in_words(control: ControlState) -> str:
+    """Says what a change waits for that is announced, where this worker is not the controller."""
+    generation = control.generation
+    leaders = [each.host for each in generation.members if each.member_id == generation.leader_id] if generation else []
+    return f"waits for transactions from before, which the controller{' at ' + leaders[0] if leaders else ''} names"
 
 
 def older_in_words(change: Change, now_ms: int) -> str:

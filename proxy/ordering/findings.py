@@ -72,6 +72,12 @@ def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:
     Args:
         now_ms: Milliseconds since 1970.
     """
+    if layout.has_transactions:
+        text = (
+            f"{layout.topic} is compacted, and has transactions: compaction takes values that were committed because of"
+            " later ones that were aborted, and what tells them apart. Set cleanup.policy=delete"
+        )
+        return FindingRecord("compacted_without_janitor", layout.topic, text, now_ms)
     text = (
         f"{layout.topic} is compacted without its janitor: keys that are deleted can come back, and the last value of a"
         " key can be lost where a late write stands behind it. Set kordon.janitor=true, or cleanup.policy=delete"
@@ -116,6 +122,15 @@ def why_no_second(topic: str, target: int) -> str:
         target: The partitions that it is to have then.
     """
     return f"{topic} is on its way to {counted(target, 'partition')}; ask again when it has come there"
+
+
+def why_withdrawn(topic: str, count: int) -> str:
+    """Says why a change was given up that waited for older transactions.
+
+    Args:
+        count: The partitions that the topic has still.
+    """
+    return f"somebody wants {topic} to stay at {counted(count, 'partition')}, and the change had not begun to move it"
 
 
 def _loss(layout: Layout, partition: int, offset: int) -> str:

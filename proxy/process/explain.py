@@ -13,7 +13,7 @@ from typing import Any, Final
 from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import cut
 from kordon.proxy.member.control_state import ControlState
-from kordon.proxy.member.topic_state import older_in_words, state_in_words, why_not_served
+from kordon.proxy.member.topic_state import announced_in_words, older_in_words, state_in_words, why_not_served
 from kordon.proxy.ordering.announcing import OLDER_CURE
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.changes import Change, OlderOpen, Stage
@@ -179,8 +179,10 @@ def _held(topic: ManagedTopic, control: ControlState) -> list[Facts]:
         held.append(_waiting(topic, topic.fence.sealed, f"fence {topic.fence.id}: its end has not been read yet"))
     if (change := (control.changes or {}).get(topic.name)) is not None:
         held.append(_waiting(topic, (), _sentence(change, control)))
+    is_announced = change is None and topic.announcement.coming
+    waits = announced_in_words(control) if is_announced else "waits for the controller"
     held += [
-        _waiting(topic, (), f"{describe_wish(wish)}: waits for the controller")
+        _waiting(topic, (), f"{describe_wish(wish)}: {waits}")
         for wish in control.wishes.values()
         if wish.topic == topic.name and change is None
     ]

@@ -39,7 +39,9 @@ class Desk:
         self.busy: set[str] = set()
         self.changes: dict[str, Change] = {}
         self.resized: list[str] = []
-        self.controller = SimpleNamespace(changes=self.changes, begin=self.begin)
+        self.controller = SimpleNamespace(changes=self.changes, begin=self.begin, withdraw=self.withdraw)
+        self.topics = {"orders": RECORD}
+        self.waits_for_transactions = False
         self.done: list[str] = []
         self.fails: set[str] = set()
         self.gate = asyncio.Event()
@@ -78,6 +80,13 @@ class Desk:
         self.resized.append(change.topic)
         self.changes[change.topic] = change
         return []
+
+    def withdraw(self, topic: str, problem: str, _: float) -> list[Any]:
+        """Is the controller, which gives a change up if that waits for older transactions."""
+        if not self.waits_for_transactions:
+            return []
+        self.changes[topic].problem = problem
+        return [problem]
 
     async def unmanage(self, topic: str) -> None:
         """Is what a wish asks for."""
@@ -180,6 +189,27 @@ async def test_wishes_for_another_number_are_refused_once_a_change_is_under_way(
     refused = {wish_id: outcome.error_code for wish_id, outcome in desk.outcomes.items()}
     assert refused == dict.fromkeys(("other", "another"), Code.REASSIGNMENT_IN_PROGRESS)
     assert desk.open_wishes.all == (Resize("orders", 4), Resize("orders", 4), Unmanage("orders"))
+
+
+async def test_a_wish_for_what_there_is_takes_a_change_back_that_waits_for_transactions() -> None:
+    """Nothing has been held yet. Any other change goes on, and the wish is refused."""
+    desk = Desk()
+    desk.wish_queue.on_wish("first", Resize("orders", 4))
+    await desk.tick_until(lambda: bool(desk.resized))
+    desk.wish_queue.on_wish("early", Resize("orders", RECORD.layout.u))
+    await desk.tick_until(lambda: "early" in desk.outcomes)
+    assert desk.outcomes["early"].error_code == Code.REASSIGNMENT_IN_PROGRESS
+    desk.waits_for_transactions = True
+    desk.wish_queue.on_wish("other", Resize("orders", 5))
+    desk.wish_queue.on_wish("back", Resize("orders", RECORD.layout.u))
+    await desk.tick_until(lambda: "other" in desk.outcomes)
+    assert "stay at" in desk.changes["orders"].problem
+    desk.wish_queue.begin_next()
+    assert "back" not in desk.outcomes, "it comes true when the change is given up"
+    del desk.changes["orders"]
+    await desk.open_wishes.conclude("orders", OutcomeRecord(Code.INVALID_REQUEST, "taken back"))
+    await desk.tick_until(lambda: "back" in desk.outcomes)
+    assert desk.outcomes["back"].error_code == Code.NONE
 
 
 async def test_a_growth_that_nobody_could_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

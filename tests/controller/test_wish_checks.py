@@ -1,5 +1,6 @@
 """What somebody is told who only asks whether a wish could come true (validate_only): what a controller would say."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -13,6 +14,7 @@ from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.wish_checks import WishChecks
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import Ends, Snapshot, TopicsRefused
+from kordon.proxy.kafka.transaction_coordinators import OpenTransaction
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import LeaveOut, Manage, Resize, Unmanage, Wish
@@ -28,6 +30,8 @@ class Cluster:
         self.partitions = {"plain": 2, "orders": 4}
         self.configs: dict[str, str | None] = {}
         self.ends = self
+        self.transactions = self
+        self.open_transactions: list[OpenTransaction] | Exception = []
         self.groups = None
         self.records = 0
         self.in_transaction = False
@@ -41,6 +45,11 @@ class Cluster:
         self.topics = ManagedTopics()
         self.topics.add(self.managed)
         self.wishes: list[Wish] = []
+
+    async def open(self) -> list[OpenTransaction]:
+        if isinstance(self.open_transactions, Exception):
+            raise self.open_transactions
+        return self.open_transactions
 
     async def leaders(self, topic: str) -> dict[int, int]:
         return dict.fromkeys(range(self.partitions.get(topic, 0)), 1)
@@ -81,7 +90,7 @@ class Cluster:
             self.topics,
             admin,
             refuse_lacking=self.refuse_lacking,
-            obstacles=Obstacles(admin.ends, Compaction(admin, 1_000), takeovers),
+            obstacles=Obstacles(admin, Compaction(admin, 1_000), takeovers),
             wishes=lambda: self.wishes,
         )
         outcome = await checks.check(wish)
@@ -166,3 +175,38 @@ async def test_only_an_empty_topic_is_let_go(cluster: Cluster) -> None:
     cluster.topics.add(ManagedTopic(Layout.created("alone", UUID(int=3), 2, 2), FACE))
     assert await cluster.says(Unmanage("alone")) == (Code.NONE, "")
     assert (await cluster.says(Unmanage("plain")))[0] == Code.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def transaction(topic: str, number: int = 0) -> OpenTransaction:
+    return OpenTransaction(f"billing-{number}", 7, "Ongoing", 0, 60_000, {topic: frozenset({0})})
+
+
+async def test_a_topic_that_a_transaction_names_is_not_managed(cluster: Cluster) -> None:
+    """H6: nothing of it is in the log yet. The ids are named, some of many."""
+    cluster.open_transactions = [transaction("plain", number) for number in range(7)]
+    code, reason = await cluster.says(MANAGE)
+    assert code == Code.INVALID_TXN_STATE
+    assert "billing-0, billing-1, billing-2, billing-3, billing-4 and 2 more" in reason
+    assert "Admin.fenceProducers" in reason
+    cluster.open_transactions = [transaction("another")]
+    assert (await cluster.says(MANAGE))[0] == Code.NONE
+
+
+async def test_a_kordon_that_may_not_see_transactions_manages_topics(cluster: Cluster) -> None:
+    """Such a transaction is refused when it writes; brokers before Kafka 3.0 tell of none."""
+    cluster.open_transactions = TopicsRefused("transactions", Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right")
+    assert (await cluster.says(MANAGE))[0] == Code.NONE
+
+
+async def test_a_topic_with_transactions_is_let_go_only_while_it_is_empty(cluster: Cluster) -> None:
+    """T13: ordinary consumers would read what was aborted. Each virtual partition may be the one of its number."""
+    plain = replace(Layout.created("orders", UUID(int=1), 2, 2), has_transactions=True)
+    assert plain.residence.is_plain
+    cluster.managed.layout = plain
+    assert (await cluster.says(Unmanage("orders")))[0] == Code.NONE
+    cluster.records = 1
+    code, reason = await cluster.says(Unmanage("orders"))
+    assert code == Code.INVALID_REQUEST
+    assert "orders has transactions" in reason
+    cluster.managed.layout = replace(plain, has_transactions=False)
+    assert (await cluster.says(Unmanage("orders")))[0] == Code.NONE

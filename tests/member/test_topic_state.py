@@ -9,11 +9,12 @@ import pytest
 from kordon.proxy.kafka.group import GroupMember
 from kordon.proxy.member.control_state import ControlState
 from kordon.proxy.member.membership import Generation
-from kordon.proxy.member.topic_state import SETTLED, state_in_words, state_to_come
-from kordon.proxy.ordering.changes import Change, Stage
+from kordon.proxy.member.topic_state import SETTLED, older_in_words, state_in_words, state_to_come
+from kordon.proxy.ordering.changes import Change, OlderOpen, Stage
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import BehindRecord, FenceRecord
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
+from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.wishes import Manage, Resize, SetJanitor, Unmanage
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -64,6 +65,18 @@ def test_a_topic_for_which_nothing_is_left_to_do_is_settled() -> None:
             "growing 3 -> 6: waits for leases of proxies from before this one, at most 20 s more",
         ),
         ({"fences": {"orders": FENCE}}, "growing 3 -> 6: holds the writes of partitions that change"),
+        (
+            {"changes": {"orders": Change("orders", 6, Stage.TELLING, told_to={"aaaaaaaa-1"})}},
+            "growing 3 -> 6: waits until host-2 knows of it",
+        ),
+        (
+            {"changes": {"orders": Change("orders", 6, Stage.OLDER)}},
+            "growing 3 -> 6: waiting for older transactions",
+        ),
+        (
+            {"changes": {"orders": Change("orders", 6, Stage.OLDER, left=frozenset({(0, 7), (1, 7)}))}},
+            "growing 3 -> 6: waits for 1 transaction",
+        ),
         (
             {"changes": {"orders": Change("orders", 6, Stage.FENCING, acknowledged={"aaaaaaaa-1"})}},
             "growing 3 -> 6: waits until host-2 has stopped writing",
@@ -131,3 +144,24 @@ def test_a_topic_that_is_to_be_managed_has_a_state_before_it_is() -> None:
     waits = "waits for the lease of host-2, at most 4 s more"
     assert state_to_come("orders", control) == f"coming under management with 24 virtual partitions: {waits}"
     assert state_to_come("other", control) is None
+
+
+def test_a_change_names_the_transactions_that_it_waits_for() -> None:
+    """OLDER-FIRST: three of many, and when the last one ends; an id can be as long as a client likes."""
+    names = ("billing", "b" * 5_000, "c", "d", "e")
+    waited = tuple(OlderOpen(name, n, frozenset({0}), "Ongoing", 1_000 * n) for n, name in enumerate(names))
+    change = Change("orders", 6, Stage.OLDER, waited=waited, left=frozenset((0, n) for n in range(5)))
+    told = older_in_words(change, 1_500)
+    assert told.startswith("waits for the transactions of bbbb")
+    assert told.endswith(", billing, c, 2 more, at most 3 s more")
+    assert len(told) < 500
+    assert older_in_words(change, 99_000).endswith("at most 0 s more")
+
+
+def test_another_worker_says_who_names_them() -> None:
+    topic = ManagedTopic(LAYOUT, UUID(int=8))
+    topic.announce(Announcement(3, {1: 4}))
+    control = replace(CALM, wishes=RESIZE)
+    says = "growing 3 -> 6: waits for transactions from before, which the controller at host-1 names"
+    assert state_in_words(topic, control) == says
+    assert "holds the writes" in state_in_words(topic, replace(control, fences={"orders": FENCE}))
