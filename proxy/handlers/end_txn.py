@@ -53,7 +53,6 @@ class EndTxn(ApiHandler):
             transactions.ends(transactional_id, producer_id)
             if is_refused and answer.error_code in _BY_FORM:
                 answer["error_code"] = Code.INVALID_TXN_STATE
-                transactions.refused["INVALID_TXN_STATE"] += 1
                 log.warning("end_of_another_protocol", transactional_id=transactional_id, version=held.version)
 
         if is_refused:

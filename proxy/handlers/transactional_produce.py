@@ -19,7 +19,7 @@ partition they would answer nothing (seen with Kafka 3.9 and 4.3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -125,6 +125,16 @@ class TransactionalProduce:
         self.asked = 0
         """How often clients' brokers were asked for rights; only rises."""
         self._connections: WeakKeyDictionary[Client, Connection] = WeakKeyDictionary()
+
+    @property
+    def witnesses(self) -> Mapping[str, int]:
+        """How many witnesses came to each end."""
+        return {"written": 0} | self.transactions.witnesses.outcomes
+
+    @property
+    def questions(self) -> Mapping[str, int]:
+        """How often leaders, and clients' own brokers, were asked."""
+        return {"leader": self.transactions.leaders_asked.asked, "client_broker": self.asked}
 
     def prepare(
         self, version: int, asked: ProduceRequest, client: Client, found: Iterable[tuple[ManagedTopic, Sequence[_Part]]]

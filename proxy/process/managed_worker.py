@@ -290,6 +290,8 @@ class ManagedWorker:
             holds=written.held,
             stalls=self.dispatcher.stall_avoidance.stalls,
             apart=self.dispatcher.stall_avoidance.apart,
+            witnesses=self.transactions.witnesses if self.transactions is not None else {},
+            transaction_questions=self.transactions.questions if self.transactions is not None else {},
             pulled_bytes=read.pulled_bytes,
             served_bytes=read.served_bytes,
             cache_hits=read.hits,

@@ -82,6 +82,10 @@ class ManagedNumbers:
     holds: int = 0
     stalls: int = 0
     apart: int = 0
+    witnesses: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By outcome."""
+    transaction_questions: Mapping[str, int] = field(default_factory=dict[str, int])
+    """By whom they were put to."""
     pulled_bytes: int = 0
     served_bytes: int = 0
     cache_hits: int = 0
@@ -248,6 +252,18 @@ FAMILIES: Final = {
         Family("kordon_managed_holds_total", "counter", (), "Times that writes of a virtual partition were held."),
         Family("kordon_managed_stalls_total", "counter", (), "Connections whose oldest write got no answer for long."),
         Family("kordon_managed_partitions_apart", "gauge", (), "Partitions written to on connections of their own."),
+        Family(
+            "kordon_managed_transaction_witnesses_total",
+            "counter",
+            ("outcome",),
+            "Witnesses in front of transactions' data, by what brokers answered.",
+        ),
+        Family(
+            "kordon_managed_transaction_questions_total",
+            "counter",
+            ("asked",),
+            "Questions to brokers about transactions, by who was asked.",
+        ),
         Family("kordon_managed_pulled_bytes_total", "counter", (), "Bytes read from brokers for managed topics."),
         Family("kordon_managed_served_bytes_total", "counter", (), "Bytes of managed topics given to clients."),
         Family(
@@ -535,6 +551,8 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_managed_holds_total": lambda m: {(): m.managed.holds},
     "kordon_managed_stalls_total": lambda m: {(): m.managed.stalls},
     "kordon_managed_partitions_apart": lambda m: {(): m.managed.apart},
+    "kordon_managed_transaction_witnesses_total": lambda m: _by_label(m.managed.witnesses),
+    "kordon_managed_transaction_questions_total": lambda m: _by_label(m.managed.transaction_questions),
     "kordon_managed_pulled_bytes_total": lambda m: {(): m.managed.pulled_bytes},
     "kordon_managed_served_bytes_total": lambda m: {(): m.managed.served_bytes},
     "kordon_managed_cache_looks_total": lambda m: _by_label(

@@ -11,7 +11,6 @@ the leader, and when the transaction's end passes this worker.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 from weakref import WeakKeyDictionary
@@ -73,14 +72,12 @@ class Transactions:
 
     Attributes:
         witnesses: Counts witnesses of both protocols.
-        refused: Data and AddPartitionsToTxn that were refused, by the name of the error; only rise.
     """
 
     def __init__(
         self, leaders: Leaders, ends: PartitionEnds, witnesses: WitnessWriter, dispatcher: WriteDispatcher, tasks: Tasks
     ) -> None:
         self.witnesses = witnesses
-        self.refused: Counter[str] = Counter()
         self.leaders_asked = OpenProducers(ends, tasks)
         self._leaders = leaders
         self._dispatcher = dispatcher
