@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from kordon.proxy.config.config import HostPort, Upstream
+    from kordon.proxy.kafka.transaction_coordinators import OpenTransaction
 
 Result = TypeVar("Result")
 
@@ -70,6 +71,18 @@ class TopicFacts:
     async def groups(self, logs: Logs) -> dict[str, int] | None:
         """Asks how many records each group with commits on the topic has to go; None: nobody tells."""
         return await self._try("groups", self._admin(lambda admin: self._groups(admin, logs)))
+
+    async def transactions(self) -> list[OpenTransaction] | None:
+        """Asks which open transactions name the topic.
+
+        None: nobody tells. Brokers before Kafka 3.0 never do; managed topics have no transactions in front of them.
+        """
+        try:
+            async with asyncio.timeout(_SECONDS):
+                found = await self._admin(lambda admin: admin.transactions.open())
+        except (TimeoutError, UpstreamUnavailable, OSError):
+            return None
+        return [each for each in found if each.partitions.get(self._topic)]
 
     async def why_not_quiesced(self, logs: Logs) -> str:
         """Says who writes to a topic of which somebody says that nobody does; empty: nobody has, for some seconds."""

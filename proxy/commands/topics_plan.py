@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from math import ceil
 from shlex import quote
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kordon.codecs.counted import counted, numbered, ranges, size
+from kordon.codecs.shown_text import cut, shown
 from kordon.proxy.commands.topics_before import CannotBe, to_resize
 from kordon.proxy.commands.topics_client import PartitionCounts, TopicsClient
 from kordon.proxy.commands.topics_dry_run import (
@@ -22,7 +26,13 @@ from kordon.proxy.commands.topics_dry_run import (
     unled,
 )
 from kordon.proxy.commands.topics_facts import TopicFacts
+from kordon.proxy.ordering.announcing import OLDER_CURE
 from kordon.proxy.ordering.hashing import LARGEST_PARTITIONS, homes, why_not
+
+if TYPE_CHECKING:
+    from kordon.proxy.kafka.transaction_coordinators import OpenTransaction
+
+_MOST_NAMED: Final = 5
 
 
 async def plan_resize(
@@ -50,14 +60,46 @@ async def _plan(client: TopicsClient, facts: TopicFacts, topic: str, count: int,
     sizes = await facts.sizes(min(counts.virtual, LARGEST_PARTITIONS))
     leads = await _leads(client, topic, counts)
     change = _Resize(topic, counts, count, sizes, leads)
+    waits = older_lines(await facts.transactions() or (), time.time())
     refusals = await refusals_of(lambda: client.resize(topic, count, only_checked=True), topic, "Alter")
     return DryRun(
         topic,
-        (*now(topic, state), *change.lines(), *unknown(facts)),
-        {**change.facts(), "state": state, "unknown": facts.unknown},
+        (*now(topic, state), *change.lines(), *waits.lines, *unknown(facts)),
+        {**change.facts(), "transactions": waits.facts, "state": state, "unknown": facts.unknown},
         refusals,
         f"kordon topics {change.verb} {quote(topic)} {count}",
     )
+
+
+class Waits(NamedTuple):
+    """What a change would wait for, for people and for programs."""
+
+    lines: tuple[str, ...]
+    facts: list[dict[str, object]]
+
+
+def older_lines(transactions: Iterable[OpenTransaction], now_seconds: float) -> Waits:
+    """Says which transactions a change would wait for that began now (OLDER-FIRST).
+
+    Args:
+        transactions: Those that name the topic.
+        now_seconds: Since 1970.
+    """
+    found = sorted(transactions, key=lambda each: each.transactional_id)
+    left = [max((each.started_ms + each.timeout_ms) / 1000 - now_seconds, 0.0) for each in found]
+    rows: list[dict[str, object]] = [
+        {"transactional_id": each.transactional_id, "state": each.state, "seconds_left": round(seconds, 1)}
+        for each, seconds in zip(found, left, strict=True)
+    ]
+    if not found:
+        return Waits((), rows)
+    names = ", ".join(shown(cut(each.transactional_id)) for each in found[:_MOST_NAMED])
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    line = (
+        f"It waits for open transactions of {names}{more}, if they have written to what moves: at most"
+        f" {ceil(max(left))} s. {OLDER_CURE}"
+    )
+    return Waits((line,), rows)
 
 
 @dataclass(frozen=True, slots=True)
