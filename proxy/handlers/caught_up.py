@@ -93,7 +93,7 @@ class CaughtUp:
             if end is None or place.position > end:
                 return None
             log = self._reads.logs.of(topic, q)
-            empty = log.views.empty_until(v, place.position, end)
+            empty = log.empty_until(v, place.position, end)
             if empty is None or end - empty > _NEAR:
                 return None
             if empty < end and not await log.arrives(empty):

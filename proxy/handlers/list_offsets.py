@@ -180,11 +180,10 @@ class ListOffsets(ServedApi[Request, Response]):
             place = find_place(self._topics, wish.topic, wish.partition, self._view)
         except Unsettled as error:
             return FoundOffset(error=error.code)
-        home = place.home
-        stable = await self._stable.of(place.topic, place.stream, home, found.offset - home.delta)
+        stable = await self._stable.of(place.topic, place.stream, found.offset - place.home.delta)
         if stable is None or not (place.is_current and self._may_serve()):
             return FoundOffset(error=Code.LEADER_NOT_AVAILABLE)
-        return found._replace(offset=min(found.offset, max(stable, home.start) + home.delta))
+        return found._replace(offset=min(found.offset, stable))
 
     def _has_transactions(self, name: str) -> bool:
         topic = self._topics.named(name)

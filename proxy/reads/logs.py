@@ -131,6 +131,14 @@ class PartitionLog:
         stable = self.transactions.stable_end(stream, self.high_watermark)
         return stable is not None and stable.is_known and stable.undecided is None
 
+    def empty_until(self, stream: Stream, position: int, limit: int) -> int | None:
+        """Returns up to which offset of [position, limit) nothing is left to read of a stream; None: something is.
+
+        What has not been read ends it. Records of transactions that nobody has committed are nothing.
+        """
+        decide = self.transactions.decide if self.transactions is not None else None
+        return self.views.empty_until(stream, position, limit, decide)
+
     def open_from(self) -> int | None:
         """Goes on to where streams are stable, as far as that is here.
 

@@ -79,7 +79,7 @@ class ReadControl:
             stop = until - stay.delta if stay.end is None else min(until - stay.delta, stay.end)
             log = self._logs.of(topic, stay.partition)
             kept = stop if stay.kept_end is None else min(stop, stay.kept_end)
-            empty = log.views.empty_until(v, place.position, kept)
+            empty = log.empty_until(v, place.position, kept)
             if empty is None:
                 return False
             if empty >= kept:

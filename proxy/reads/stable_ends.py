@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.physical_reading import log_read_by
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.reads.logs import PartitionLog
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -21,37 +21,64 @@ class StableEnds:
 
     def __init__(self, reads: WorkerReads) -> None:
         self._reads = reads
+        self._settled: WeakKeyDictionary[ManagedTopic, dict[Stream, int]] = WeakKeyDictionary()
+        """By stream, how many of its first stays have no open transaction any more."""
 
-    async def of(self, topic: ManagedTopic, stream: Stream, home: Stay, high_watermark: int) -> int | None:
-        """Returns a stream's last stable offset in its home's physical log; the log is read for it as far as needed.
+    async def of(self, topic: ManagedTopic, stream: Stream, high_watermark: int) -> int | None:
+        """Returns a stream's last stable offset, as clients count; logs are read for it as far as needed.
+
+        A transaction that was open when the stream moved holds it in its former home.
 
         Args:
             topic: One with transactions.
-            high_watermark: Of the home's physical log, as its leader says now.
+            high_watermark: Of the physical log of the stream's home, as its leader says now.
 
         Returns:
             None: it is not known yet; asking again helps.
         """
-        log = self._reads.logs.of(topic, log_read_by(stream, home.partition))
+        layout = topic.layout
         try:
             async with asyncio.timeout(_SECONDS):
-                return await self._of(topic, stream, log, high_watermark)
+                stable = await self._of(topic, stream, high_watermark)
         except TimeoutError:
             return None
+        return stable if topic.layout is layout else None
 
-    async def _of(self, topic: ManagedTopic, stream: Stream, log: PartitionLog, high_watermark: int) -> int | None:
-        transactions = log.transactions
-        assert transactions is not None  # or else the topic has none
-        stable = await self._reads.ends.stable(topic.name, (log.partition,))
-        transactions.begin_open(stable.get(log.partition, -1))
-        while not log.is_closed and (at := log.open_from()) is not None:
-            end = transactions.stable_end(stream, high_watermark)
-            if end is not None and end.is_known:
-                undecided = end.undecided
-                if undecided is not None and not log.looks_behind(undecided) and log.is_read_out_for(undecided):
-                    self._reads.absences.doubt(topic.name, log, undecided.producer_id)
-                if transactions.stable_end(stream, high_watermark) == end:
-                    return end.offset
-            elif not await log.arrives(at):
+    async def _of(self, topic: ManagedTopic, stream: Stream, high_watermark: int) -> int | None:
+        *former, home = topic.layout.chain(stream).stays
+        settled = self._settled.setdefault(topic, {})
+        left = [*former[settled.get(stream, 0) :], home]
+        native = await self._reads.ends.stable(topic.name, {stay.partition for stay in left})
+        for stay in left:
+            end = high_watermark if stay.kept_end is None else stay.kept_end
+            stable = await self._in_stay(topic, stream, stay, end, native.get(stay.partition, -1))
+            if stable is None:
                 return None
+            if stay is home or stable < end:
+                return max(stable, stay.start) + stay.delta
+            settled[stream] = settled.get(stream, 0) + 1
+        return None
+
+    async def _in_stay(self, topic: ManagedTopic, stream: Stream, stay: Stay, end: int, native: int) -> int | None:
+        """Returns how far a stay is stable up to an end, as an offset of its physical log."""
+        log = self._reads.logs.of(topic, log_read_by(stream, stay.partition))
+        transactions = log.transactions
+        if not stay.tagged:
+            return end
+        if transactions is None:
+            return None
+        transactions.begin_open(native)
+        while not log.is_closed and (at := log.open_from()) is not None:
+            known = transactions.stable_end(stream, end)
+            if known is None or not known.is_known:
+                if not await log.arrives(at):
+                    return None
+                continue
+            undecided = known.undecided
+            if undecided is None:
+                return known.offset
+            if not log.looks_behind(undecided):
+                if log.is_read_out_for(undecided):
+                    self._reads.absences.doubt(topic.name, log, undecided.producer_id)
+                return known.offset
         return None

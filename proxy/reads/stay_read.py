@@ -263,6 +263,8 @@ class StayRead:
 
     def _stable_end(self) -> int | None:
         """Returns the last stable offset that the client is told; None: it is not known."""
+        if self.taken.undecided is not None and not self.is_home:
+            return self._after
         home, mark = self.home_log, self.home_log.high_watermark
         stable = home.transactions.stable_end(self._stream, mark or 0) if home.transactions is not None else None
         if stable is None or mark is None or not self._knows_stable_end():
