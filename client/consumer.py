@@ -141,14 +141,7 @@ class OrderedConsumer(AIOKafkaConsumer):
             )
             await super().start()
             return
-        self._driver = KeyMoveDriver(
-            self._client,
-            self._subscription,
-            calls=self._calls,
-            heartbeat_seconds=self._heartbeat_interval_ms / 1000,
-            resume=self._resume_fetching,
-            withhold=self._withhold,
-        )
+        self._driver = self._new_driver()
         await self._wait_topics()
         self._fetcher = self._new_fetcher(self._driver)
         await self._join(self._driver)
@@ -193,6 +186,16 @@ class OrderedConsumer(AIOKafkaConsumer):
     def _withhold(self, partitions: Collection[TopicPartition]) -> None:
         if self._fetcher is not None:
             self._fetcher.withhold(partitions)
+
+    def _new_driver(self) -> KeyMoveDriver:
+        return KeyMoveDriver(
+            self._client,
+            self._subscription,
+            calls=self._calls,
+            heartbeat_seconds=self._heartbeat_interval_ms / 1000,
+            resume=self._resume_fetching,
+            withhold=self._withhold,
+        )
 
     def _new_fetcher(self, driver: KeyMoveDriver) -> OrderedFetcher:
         return OrderedFetcher(

@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -201,8 +201,21 @@ def live(settings: Settings, name: str, group: Connection, stay_seconds: float) 
         recorder.note("ended", now_us())
 
 
-def come_and_go(processes: Any, stem: str, settings: Settings, orders: Orders, state: State) -> None:
-    """Lets one member after another live; some are killed."""
+def come_and_go(
+    processes: Any,
+    stem: str,
+    settings: Settings,
+    orders: Orders,
+    state: State,
+    *,
+    live: Callable[[Settings, str, Connection, float], None],
+) -> None:
+    """Lets one member after another live; some are killed.
+
+    Args:
+        processes: Where processes come from (multiprocessing).
+        live: Runs one member, in a process of its own, for so many seconds.
+    """
     chance = Random(f"{stem} {settings.seed}")  # noqa: S311 - chance that can be repeated
     life = 0
     while not orders.stopping.is_set():
@@ -252,9 +265,14 @@ def _add(state: State, told: State) -> None:
             state.ends[partition] = max(offset, state.ends.get(partition, -1))
 
 
-if __name__ == "__main__":
+def work_by_processes(group: str, live: Callable[[Settings, str, Connection, float], None]) -> None:
+    """Has members come and go, each a process; ends with an error if one of them did."""
     forkserver = multiprocessing.get_context("forkserver")
     forkserver.set_forkserver_preload(["kordon.client"])
-    work_as_group(GROUP, partial(come_and_go, forkserver))
+    work_as_group(group, partial(come_and_go, forkserver, live=live))
     if _FAILED:
         sys.exit(f"members ended with exit codes {_FAILED}")
+
+
+if __name__ == "__main__":
+    work_by_processes(GROUP, live)

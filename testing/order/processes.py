@@ -22,14 +22,18 @@ PRODUCERS: Final = ("librdkafka", "java", "aiokafka")
 GROUPS: Final = ("librdkafka-group", "java-classic", "java-kip848")
 DIALECT_PRODUCERS: Final = ("dialect",)
 """Beside the others: they know partitions by other numbers, so histories of both kinds are judged apart."""
-DIALECT_GROUPS: Final = ("dialect-group",)
+DIALECT_GROUPS: Final = ("dialect-group", "cooperative-dialect")
 _PYTHON_CLIENTS: Final = {
     "librdkafka": "produce_librdkafka",
     "aiokafka": "produce_aiokafka",
     "dialect": "produce_dialect",
     "dialect-group": "consume_dialect",
     "librdkafka-group": "consume_librdkafka",
+    "cooperative": "consume_cooperative",
+    "cooperative-dialect": "consume_cooperative",
 }
+COOPERATIVE_GROUPS: Final = ("cooperative", "cooperative-dialect")
+"""They finish records out of the order of offsets, and are judged by `cooperative.py`."""
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
 _END_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
@@ -121,7 +125,9 @@ class Clients:
             if name in (*self._producers, *self._groups):
                 # aiokafka never goes back to its bootstrap addresses, so it is given only the one that no action cuts
                 bootstraps = self._bootstraps[:1] if name == "aiokafka" else ()
-                self._add(name, sys.executable, "-m", f"kordon.testing.order.{module}", bootstraps=bootstraps)
+                after = [name] if name in COOPERATIVE_GROUPS else []
+                command = sys.executable, "-m", f"kordon.testing.order.{module}"
+                self._add(name, *command, after=after, bootstraps=bootstraps)
         java = [word for name in ("java",) if name in self._producers for word in ("producer", name)]
         java += [
             word for name, protocol in _PROTOCOLS.items() if name in self._groups for word in ("group", name, protocol)

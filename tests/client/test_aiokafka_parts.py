@@ -59,11 +59,12 @@ ATTRIBUTES: list[tuple[type, str]] = [
     ),
     (Fetcher, "_client _default_reset_strategy _retry_backoff _wait_consume_future _notify _records"),
     (FetchRequest, "_max_wait_ms _min_bytes _max_bytes _isolation_level _topics _rack_id"),
-    (SubscriptionState, "_fetch_count abort_waiters begin_reassignment"),
+    (SubscriptionState, "_fetch_count abort_waiters begin_reassignment fetch_context subscription"),
     (
         GroupCoordinator,
         "_group_instance_id _enable_auto_commit generation member_id coordinator_id commit_offsets "
-        "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation",
+        "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation "
+        "ensure_coordinator_known _do_commit_offsets",
     ),
     (BaseCoordinator, "_cluster _subscription _client _get_metadata_snapshot"),
 ]
@@ -84,6 +85,7 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Fetcher._update_fetch_positions, "self, assignment, node_id, tps"),
     (BaseCoordinator._handle_metadata_update, "self, cluster"),
     (GroupCoordinator._do_rejoin_group, "self, subscription"),
+    (GroupCoordinator._do_commit_offsets, "self, assignment, offsets"),
     (GroupCoordinator._on_join_prepare, "self, previous_assignment"),
     (GroupCoordinator._perform_assignment, "self, response"),
     (GroupCoordinator._on_join_complete, "self, generation, member_id, protocol, member_assignment_bytes"),
@@ -128,3 +130,17 @@ def test_the_error_is_found_by_its_code() -> None:
 def test_the_range_of_aiokafka_is_the_one_that_is_known() -> None:
     """pyproject.toml is to be widened only after this file has passed with what is new."""
     assert version("aiokafka").startswith("0.14.")
+
+
+def test_all_partitions_are_given_up_at_each_rebalance() -> None:
+    """A CooperativeConsumer drains them all then, and looks at what it is assigned as at new partitions."""
+    source = inspect.getsource(GroupCoordinator._on_join_prepare)
+    assert "on_partitions_revoked(revoked)" in source
+    assert "revoked = previous_assignment.tps" in source
+
+
+def test_a_poll_without_a_wait_takes_records_and_positions_at_once() -> None:
+    """Between records that are taken and their position nothing else runs, so a CooperativeConsumer knows both."""
+    source = inspect.getsource(Fetcher.fetched_records)
+    taken = source[source.index("res_or_error.getall(max_records)") : source.index("waiter = self._create_fetch_waiter")]
+    assert "await" not in taken

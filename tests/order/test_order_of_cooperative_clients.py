@@ -1,0 +1,69 @@
+"""Cooperative consumers in trouble: nothing is lost, keys are in order, and what a commit covers is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, create_ordinary, resize
+from kordon.testing.order.cooperative import Judged, judge
+from kordon.testing.order.run import Plan, Run
+from kordon.testing.proxy_process import ProxyProcess
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+
+
+def played(plan: Plan, folder: Path, change: Callable[[int], None]) -> Judged:
+    """Runs a plan; what its members wrote down, judged."""
+    outcome = Run(plan, change).run(folder)
+    assert outcome.problems == []
+    assert outcome.verdict.passed, str(outcome.verdict.findings)  # of the writes
+    return judge(folder)
+
+
+def in_trouble(bootstrap: str, topic: str, *, dialect: bool = False, seconds: float = 8, resizes: bool = True) -> Plan:
+    """Three members come and go, half of them by SIGKILL, while the topic grows and shrinks."""
+    return Plan(
+        [bootstrap], topic, seconds=seconds, resize_to=(6, 3) if resizes else (), members=2, rate=400, keys=100,
+        churn_seconds=3, killed_percent=50, producers=["dialect" if dialect else "librdkafka"],
+        groups=["cooperative-dialect" if dialect else "cooperative"],
+    )  # fmt: skip
+
+
+def kept(judged: Judged) -> None:
+    """No promise was broken, and they were put to the test."""
+    assert not judged.counts, judged.examples
+    assert judged.finished > 1_000
+    assert judged.commits_with_ranges > 0, "nothing was ever finished out of order"
+
+
+def test_a_managed_topic_grows_and_shrinks_under_cooperative_members_that_are_killed(
+    open_cluster: Cluster, tmp_path: Path
+) -> None:
+    """3 -> 6 -> 3 through a Kordon, by virtual partitions."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
+        plan = in_trouble(proxy.bootstrap, "cooperative-managed")
+        admin = create_managed(proxy.bootstrap, plan.topic)
+        kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
+
+
+def test_an_ordinary_topic_of_bare_brokers_is_handled_by_members_that_are_killed(
+    open_cluster: Cluster, tmp_path: Path
+) -> None:
+    """Ranges are in the metadata of commits."""
+    plan = in_trouble(open_cluster.bootstrap(), "cooperative-bare", resizes=False)
+    create_ordinary(plan.bootstraps[0], plan.topic)
+    kept(played(plan, tmp_path, lambda count: None))
+
+
+def test_physical_partitions_grow_and_shrink_under_cooperative_members_that_are_killed(
+    open_cluster: Cluster, tmp_path: Path
+) -> None:
+    """3 -> 6 -> 3; a key goes to another member when its records are finished, not when they are fetched."""
+    with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
+        plan = in_trouble(proxy.bootstrap, "cooperative-physical", dialect=True)
+        admin = create_managed(proxy.bootstrap, plan.topic)
+        kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
