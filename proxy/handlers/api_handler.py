@@ -16,7 +16,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Buffer
-from kordon.proxy.core.interception import Announce, Question, Translate
+from kordon.proxy.core.interception import Announce, Ask, Question, Translate
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.other_refusals import OtherRefusals
@@ -52,17 +52,38 @@ class HandlerContext:
     most_rows: int
 
 
+@dataclass(slots=True)
+class BrokerOffer:
+    """What is known of the broker at the other end of one client's connection."""
+
+    newest_init: int | None = None
+    """The newest version of InitProducerId that it speaks; None: it has not said."""
+
+    def learn(self, newest_init: int) -> None:
+        """Takes note of what it has said."""
+        self.newest_init = newest_init
+
+
 class HeldRequest:
     """A request of a client, which waits for a decision.
 
     Args:
         body: All of it behind the header; a handler may keep and change it.
         shared: What all handlers of the view use.
+        offer: Of the client's broker; None: nothing is known.
     """
 
-    __slots__ = ("body", "client", "route", "shared", "told", "topics", "version")
+    __slots__ = ("body", "client", "offer", "route", "shared", "told", "topics", "version")
 
-    def __init__(self, route: Route, body: memoryview, shared: HandlerContext, told: ToldClient) -> None:
+    def __init__(
+        self,
+        route: Route,
+        body: memoryview,
+        shared: HandlerContext,
+        told: ToldClient,
+        offer: BrokerOffer | None = None,
+    ) -> None:
+        self.offer = offer or BrokerOffer()
         self.route = route
         self.version = route.version
         self.body = body
@@ -123,7 +144,16 @@ class ServedRequest(ABC):
         ...
 
 
-Handled: TypeAlias = Translate | Announce | ServedRequest | None
+class ConferredRequest(ABC):
+    """A request that Kordon answers by itself, and asks the client's broker for that."""
+
+    @abstractmethod
+    async def answer(self, ask: Ask) -> Row:
+        """Returns the answer; see `interception.Confer`."""
+        ...
+
+
+Handled: TypeAlias = Translate | Announce | ServedRequest | ConferredRequest | None
 """What a handler does with a request; None: it passes as it came."""
 
 

@@ -1,11 +1,15 @@
 """ApiVersions: its answer announces the dialect (KIP-253), and its request says whether the client speaks it.
 
+It also offers InitProducerId with id and epoch in front of brokers that do not have it (`init_producer_id.py`).
+
 Its requests are looked at always. From version 3 on they have tags, one of which is `kordon_client`. A connection whose
 client speaks the dialect is served in the physical view from then on, whatever it asks later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from kordon.codecs import apis
@@ -18,28 +22,35 @@ _WITH_TAGS: Final = 3
 """The first flexible version of ApiVersions."""
 
 
+def _lends_nothing() -> bool:
+    return False
+
+
 class ApiVersions(ApiHandler):
     """Announces the dialect on stock connections.
 
     Args:
         offers_dialect: Whether it is to be announced (`ordering.dialect`).
+        lends_epochs: Whether epochs can be lent where the broker cannot check them.
     """
 
     key = apis.API_VERSIONS
     is_always_wanted = True
 
-    def __init__(self, *, offers_dialect: bool) -> None:
+    def __init__(self, *, offers_dialect: bool, lends_epochs: Callable[[], bool] = _lends_nothing) -> None:
         self._offers_dialect = offers_dialect
+        self._lends_epochs = lends_epochs
 
     def decide(self, held: HeldRequest) -> Handled:
         """Announces the private api keys, too, to a client that speaks the dialect."""
+        announced = Announce(private=False, ordered=False, lends_epochs=self._lends_epochs(), told=held.offer.learn)
         if not self._offers_dialect or held.version < _WITH_TAGS:
-            return None
+            return announced
         try:
             value = held.read()
         except WireError:
-            return None  # the broker says what is wrong with it
-        return Announce(private=self._is_private(value.kordon_client))
+            return announced  # the broker says what is wrong with it
+        return replace(announced, ordered=True, private=self._is_private(value.kordon_client))
 
     def _is_private(self, kordon_client: int) -> bool:
         return kordon_client >= VERSION

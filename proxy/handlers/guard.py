@@ -16,13 +16,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.core.interception import Announce, Decision, Serve
+from kordon.codecs.messages import response
+from kordon.codecs.row import Row
+from kordon.proxy.core.interception import Announce, Ask, Confer, Decision, Serve, Translate
+from kordon.proxy.core.rewrite import TakeAnswer
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.events import OwnError
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers.api_handler import BrokerPart, HeldRequest, ServedRequest
+from kordon.proxy.handlers.api_handler import BrokerOffer, BrokerPart, ConferredRequest, HeldRequest, ServedRequest
 from kordon.proxy.handlers.handlers import Handlers
 from kordon.proxy.handlers.introductions import SAY_WHO, Introduction
 from kordon.proxy.handlers.logins import SUBJECT
@@ -62,6 +65,7 @@ class Guard:
         self._topics = handlers.shared.topics
         self._told = ToldClient(client, self._topics, journal)
         self._introduction = Introduction(client, journal, claim)
+        self._offer = BrokerOffer()
 
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
@@ -85,14 +89,19 @@ class Guard:
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Decides as the handler does, and asks what the client may do where that is not known."""
-        if self._journal.is_on and route.api.key in SAY_WHO:
-            return self._introduction.look(route, body)
+        says_who = self._journal.is_on and route.api.key in SAY_WHO
+        looked = self._introduction.look(route, body) if says_who else None
         handler = self._handlers.by_key.get(route.api.key)
         if handler is None:
-            return None
-        decision = handler.decide(HeldRequest(route, body, self._handlers.shared, self._told))
+            return looked
+        decision = handler.decide(HeldRequest(route, body, self._handlers.shared, self._told, self._offer))
         if isinstance(decision, ServedRequest):
             return self._serve(route, decision)
+        if isinstance(decision, ConferredRequest):
+            tell = looked.back if isinstance(looked, Translate) else None
+            return Confer(partial(_conferred, route, decision, tell))
+        if decision is None:
+            return looked
         if isinstance(decision, Announce) and decision.private:
             self._handlers = self._dialect
         return decision
@@ -144,3 +153,11 @@ class Guard:
             topic = self._topics.served(name)
             error = OwnError.about(topic, api_key, code, name=name or None, rule=rule)
             self._journal.refused(self._client, error)
+
+
+async def _conferred(route: Route, asked: ConferredRequest, tell: TakeAnswer | None, ask: Ask) -> Answer:
+    """Answers a request, and has the answer looked at."""
+    answer: Row = await asked.answer(ask)
+    if tell is not None:
+        tell(answer)
+    return response(route.api.key).build(route.version, answer)

@@ -32,10 +32,12 @@ from kordon.proxy.handlers.describe_producers import DescribeProducers
 from kordon.proxy.handlers.describe_topic_partitions import DescribeTopicPartitions, DialectDescribeTopicPartitions
 from kordon.proxy.handlers.elect_leaders import ElectLeaders
 from kordon.proxy.handlers.end_txn import EndTxn
+from kordon.proxy.handlers.epoch_lending import EpochLending
 from kordon.proxy.handlers.fetch import Fetch
 from kordon.proxy.handlers.floor_wishes import FloorWishes
 from kordon.proxy.handlers.handlers import Handlers
 from kordon.proxy.handlers.incremental_alter_configs import IncrementalAlterConfigs
+from kordon.proxy.handlers.init_producer_id import InitProducerId
 from kordon.proxy.handlers.join_group import JoinGroup
 from kordon.proxy.handlers.list_offsets import ListOffsets
 from kordon.proxy.handlers.metadata import DialectMetadata, Metadata
@@ -86,6 +88,7 @@ class WorkerParts:
         subscriptions: What members of KIP-848 groups subscribe to.
         reports: Positions of dialect groups.
         caught_up: Which groups have nothing left to read.
+        lending: Lends epochs in front of old brokers.
         wish: Has a wish come true.
         check: Tells what would come of a wish now, and changes nothing.
         state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
@@ -108,6 +111,7 @@ class WorkerParts:
     subscriptions: Subscriptions
     reports: MemberReports
     caught_up: CaughtUp
+    lending: EpochLending
     wish: Fulfil
     check: Check
     state_of: Callable[[str], str | None]
@@ -126,7 +130,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
     offsets = ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, stable=stable)
     handlers = [
         *_in_both_views(worker),
-        ApiVersions(offers_dialect=worker.offers_dialect),
+        ApiVersions(offers_dialect=worker.offers_dialect, lends_epochs=lambda: worker.lending.is_possible),
         Produce(topics, worker.dispatcher, transactions=worker.transactions),
         AddPartitionsToTxn(worker.transactions),
         Fetch(ReadCommitted(FetchHandler(worker.reads), topics, worker.leaders)),
@@ -157,7 +161,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
     fetching = FetchHandler(worker.reads, worker.gates)
     handlers = [
         *_in_both_views(worker),
-        DialectApiVersions(offers_dialect=worker.offers_dialect),
+        DialectApiVersions(offers_dialect=worker.offers_dialect, lends_epochs=lambda: worker.lending.is_possible),
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
         AddPartitionsToTxn(),
         Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
@@ -190,6 +194,7 @@ def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
         ShareGroupHeartbeat(),
         StreamsGroupHeartbeat(),
         *([EndTxn(worker.transactions.transactions)] if worker.transactions is not None else ()),
+        InitProducerId(worker.lending),
     ]
 
 

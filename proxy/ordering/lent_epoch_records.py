@@ -1,16 +1,18 @@
 """How epochs that Kordon lends stand in a log: a record per transactional id, as JSON (`lent_epochs.py`).
 
     key     epochs/"orders-writer"      the transactional id, as JSON
+            epochs-by-hash/"6f3a…"      the SHA-256 of one that is longer than 200 bytes
     value   {"version": 1, "number": 4, "current": [7, 1], "last": [7, 0], "doubtful": 0,
              "claim": {"token": "5f0c-12", "given": [7, 1], "epochs": 1}}
 
 A record says all that is known of its id, so the topic is compacted. It has to keep all records for longer than a proxy
 may be silent (min.compaction.lag.ms): those before a record tell that it came too late. `current`, `last`, `claim` and
-`given` may be null. Other kinds of keys are passed over.
+`given` may be null. A record without a value forgets its id (`lent_table.py`). Other kinds of keys are passed over.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal
@@ -22,6 +24,11 @@ from kordon.proxy.ordering.versioned_values import read_value
 
 VERSION: Final = 1
 KIND: Final = "epochs"
+KIND_BY_HASH: Final = "epochs-by-hash"
+MOST_ID_BYTES: Final = 200
+"""Of a transactional id that stands in its key; clients may name ids of 32 KiB."""
+MOST_KEY_CHARACTERS: Final = 6 * MOST_ID_BYTES + 20
+"""What a key has at most: JSON takes six characters for some bytes."""
 MOST_BYTES: Final = 4096
 """Of a value; what Kordon writes has some 300."""
 MOST_TOKEN_CHARACTERS: Final = 100
@@ -55,17 +62,24 @@ _ID: Final = TypeAdapter(str)
 
 def key_of(transactional_id: str) -> str:
     """Returns the key of a transactional id's records."""
-    return f"{KIND}/{json.dumps(transactional_id)}"
+    said = transactional_id.encode(errors="surrogatepass")
+    if len(said) <= MOST_ID_BYTES:
+        return f"{KIND}/{json.dumps(transactional_id)}"
+    return f'{KIND_BY_HASH}/"{hashlib.sha256(said).hexdigest()}"'
 
 
 def transactional_id_of(key: str) -> str | None:
-    """Returns whose record has a key; None: it is of a kind that this version does not know.
+    """Returns whose record has a key, by name or hash; None: it is of a kind that this version does not know.
 
     Raises:
         ValueError: It is not what its kind says.
     """
     kind, _, name = key.partition("/")
-    return _ID.validate_json(name, strict=True) if kind == KIND else None
+    if kind not in (KIND, KIND_BY_HASH):
+        return None
+    if len(key) > MOST_KEY_CHARACTERS:
+        raise ValueError(f"it has {len(key)} characters, and at most {MOST_KEY_CHARACTERS} are read")
+    return _ID.validate_json(name, strict=True)
 
 
 def dump(lent: Lent) -> bytes:

@@ -139,6 +139,20 @@ def called_again(lent: Lent, token: str) -> Lent | None:
     return replace(lent, number=lent.number + 1, claim=claim._replace(epochs=_MOST_EPOCHS))
 
 
+def released(lent: Lent, token: str) -> Lent | None:
+    """Returns the record that says that a call came to nothing; None: another proxy has taken over.
+
+    An epoch that the end of a transaction has taken stays taken.
+
+    Args:
+        token: Of the request.
+    """
+    claim = lent.claim
+    if claim is None or claim.token != token:
+        return None
+    return replace(lent, number=lent.number + 1, doubtful=lent.doubtful + claim.epochs - 1, claim=None)
+
+
 def repeated(lent: Lent) -> Lent:
     """Returns the record that says the same again.
 

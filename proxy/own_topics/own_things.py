@@ -1,6 +1,6 @@
 """What is Kordon's own, and that clients find nothing of it: the one predicate, and what it makes of messages.
 
-    topics `__kordon.*`      faces, layouts, positions of groups, decisions; the latter three by their ids, too
+    topics `__kordon.*`      faces, layouts, positions of groups, lent epochs, decisions; all but faces by id, too
     `ordering.group`         the group of the proxies
     `kordon.layouts`         the transactional id of the controller
 

@@ -27,6 +27,7 @@ from kordon.proxy.controller.wish_checks import WishChecks
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
 from kordon.proxy.handlers.caught_up import CaughtUp
+from kordon.proxy.handlers.epoch_lending import EpochLending
 from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.handlers.regexes import TopicNames
 from kordon.proxy.handlers.service import ManagedService
@@ -53,6 +54,7 @@ from kordon.proxy.ordering.wishes import Wish
 from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
+from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
 from kordon.proxy.own_topics.own_ids import OwnIds
 from kordon.proxy.own_topics.own_things import OwnThings
 from kordon.proxy.process.common_faults import CommonFaults
@@ -167,6 +169,8 @@ class ManagedWorker:
         self._names = TopicNames(self.links)
         self._subscriptions = Subscriptions(self._names.known)
         self.position_reports = MemberReports(self.group_positions, journal=self.journal)
+        self.lent_epochs = LentEpochsLog(brokers)
+        self.lending = EpochLending(self.lent_epochs)
         caught_up = CaughtUp(self.topics, self.reads)
         self._lags = GroupLags(
             self.topics,
@@ -199,6 +203,7 @@ class ManagedWorker:
             subscriptions=self._subscriptions,
             reports=self.position_reports,
             caught_up=caught_up,
+            lending=self.lending,
             wish=self.layout_member.wish,
             check=checks.check,
             state_of=self.pages.state,
@@ -374,6 +379,8 @@ class ManagedWorker:
         await self.dispatcher.close()
         await self._names.close()
         await self.group_positions.close()
+        await self.lending.close()
+        await self.lent_epochs.close()
         await self.reads.close()
         self._layouts.close()
         await self.links.close()

@@ -14,9 +14,9 @@ PATH: Final = PROJECT / "docs" / "kip-360.md"
 BROKERS: Final = ("4.3", "3.9", "2.4")
 """The versions that the page tells of; tests are run with each."""
 SECTIONS: Final[dict[str, tuple[tuple[Row, ...], tuple[Where, ...]]]] = {
-    "coordinator": (table.COORDINATOR, ()),
-    "overflows": (table.OVERFLOWS, ()),
-    "expired ids": (table.EXPIRED_IDS, ()),
+    "coordinator": (table.COORDINATOR, (Where.LENT,)),
+    "overflows": (table.OVERFLOWS, (Where.LENT,)),
+    "expired ids": (table.EXPIRED_IDS, (Where.LENT,)),
     "produce": (table.PRODUCE, (Where.MANAGED, Where.OTHER_PROXY, Where.MOVED)),
     "expired producers": (
         table.EXPIRED_PRODUCERS,

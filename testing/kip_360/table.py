@@ -33,6 +33,7 @@ class Where(Enum):
     OTHER_PROXY = "managed, then through another proxy"
     MOVED = "managed, then grown or shrunk"
     FORGOTTEN_LATER = "managed, grown, and only then forgotten by brokers"
+    LENT = "Kordon in front of 2.4"
 
 
 _LIKE: Final = {Where.OTHER_PROXY: Where.MANAGED, Where.MOVED: Where.MANAGED, Where.FORGOTTEN_LATER: Where.MANAGED}
@@ -112,11 +113,25 @@ IMAGE_REMEMBERS: Final = Why(
     " `producer.id.expiration.ms`. What it has of a producer counts until then, and is what brokers said before.",
 )
 
+ENDED_WITHIN: Final = Why(
+    "a transaction that has to be ended first",
+    "Kordon calls the broker again until the transaction has ended, for up to 5 seconds, before it answers. The end"
+    " takes an epoch of its own in brokers before 2.5.",
+)
+KEPT_FOR_LONGER: Final = Why(
+    "a repeated request of an id without epochs",
+    "What was given for the current epoch stays known, also where it was another id.",
+)
+
 COORDINATOR: Final = (
     Row("1a: the first instance", "A 0"),
     Row("1b i: another instance", "A 1"),
-    Row("1b i while a transaction is open: the first answer", _BUSY),
-    Row("1b i while a transaction is open: the answer once it has ended", "A 3"),
+    Row("1b i while a transaction is open: the first answer", _BUSY, differs={Where.LENT: ("A 3", ENDED_WITHIN)}),
+    Row(
+        "1b i while a transaction is open: the answer once it has ended",
+        "A 3",
+        differs={Where.LENT: ("A 4", ENDED_WITHIN)},
+    ),
     Row("the former instance begins a transaction", _OLD_EPOCH),
     Row("2a i: the current epoch", "A 1", since=BUMPED_EPOCHS),
     Row("2b: the same again", "A 1", since=BUMPED_EPOCHS),
@@ -135,12 +150,18 @@ COORDINATOR: Final = (
     Row("no transactional id, an id without an epoch", _INVALID, since=BUMPED_EPOCHS),
     Row("no transactional id, an id and its epoch", "B 0", since=BUMPED_EPOCHS),
     Row("the transactional id is unknown: an id and its epoch", "B 0", since=BUMPED_EPOCHS),
-    Row("2a i while a transaction is open: the first answer", _BUSY, since=BUMPED_EPOCHS),
+    Row(
+        "2a i while a transaction is open: the first answer",
+        _BUSY,
+        since=BUMPED_EPOCHS,
+        differs={Where.LENT: ("A 2", ENDED_WITHIN)},
+    ),
     Row(
         "2a i while a transaction is open: the answer once it has ended",
         "A 1",
         older={"3.9": _FENCED},
         since=BUMPED_EPOCHS,
+        differs={Where.LENT: ("A 2", ENDED_WITHIN)},
     ),
 )
 OVERFLOWS: Final = (
@@ -150,7 +171,12 @@ OVERFLOWS: Final = (
     Row("2c behind 1b ii: the former instance", _FENCED, since=BUMPED_EPOCHS),
     Row("2a ii: the last epoch of an id", "B 0", since=BUMPED_EPOCHS),
     Row("2b behind 2a ii: the same again", "B 0", since=BUMPED_EPOCHS),
-    Row("2b behind 2a ii: and again", _FENCED, since=BUMPED_EPOCHS),
+    Row(
+        "2b behind 2a ii: and again",
+        _FENCED,
+        since=BUMPED_EPOCHS,
+        differs={Where.LENT: ("B 0", KEPT_FOR_LONGER)},
+    ),
     Row("2a i behind 2a ii: the epoch of that answer", "B 1", since=BUMPED_EPOCHS),
     Row("2c behind 2a ii: the last epoch of the former id", _FENCED, since=BUMPED_EPOCHS),
 )

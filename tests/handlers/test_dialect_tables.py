@@ -14,7 +14,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.answers import body_of
-from kordon.proxy.core.interception import Announce, Decision, Serve, Translate
+from kordon.proxy.core.interception import Announce, Confer, Decision, Serve, Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.handlers.api_handler import ApiHandler
 from kordon.proxy.handlers.api_versions import ApiVersions, DialectApiVersions
@@ -38,6 +38,7 @@ from kordon.testing.known import known
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
 NOTHING: Any = None
+UNANNOUNCED = Announce(private=False, ordered=False)
 GREETINGS = [3, 4]
 
 
@@ -127,14 +128,14 @@ def test_a_connection_speaks_the_dialect_once_it_says_so(version: int) -> None:
 @pytest.mark.parametrize("version", range(3))
 def test_versions_without_tags_cannot_say_it(version: int) -> None:
     """Their answers have no room for features either: they pass as ever."""
-    assert Worker().connection().greets(version, 1) is None
+    assert Worker().connection().greets(version, 1) == UNANNOUNCED
 
 
 def test_an_api_versions_request_that_cannot_be_read_is_the_brokers_business() -> None:
     """It answers INVALID_REQUEST; Kordon must not end the connection in its place."""
     connection = Worker().connection()
     route = verdicts.route(apis.API_VERSIONS, 3)
-    assert connection.service.decide(route, memoryview(b"\xff\xff\xff")) is None
+    assert connection.service.decide(route, memoryview(b"\xff\xff\xff")) == UNANNOUNCED
 
 
 def row_of(partitions: int, name: str = "orders", topic_id: UUID = REAL_ID) -> dict[str, Any]:
@@ -152,7 +153,7 @@ def answered(worker: Worker, rows: list[dict[str, Any]], version: int = 12) -> A
         decision = connection.sends(apis.METADATA, version, asked)
         table = response(apis.METADATA)
         answer = as_read(table, version, {"topics": rows})
-        assert not isinstance(decision, Serve | Announce)
+        assert not isinstance(decision, Serve | Announce | Confer)
         assert decision is not None
         decision.back(answer)
         await worker.retired.complete(answer)

@@ -20,6 +20,7 @@ WANTED_ALWAYS = {
     apis.CREATE_PARTITIONS,
     apis.ALTER_CONFIGS,
     apis.INCREMENTAL_ALTER,
+    apis.INIT_PRODUCER_ID,
 }
 
 

@@ -44,16 +44,6 @@ LENT = (
     *OF_IDS_WITH_ID_AND_EPOCH,
 )
 """Plays whose epochs Kordon itself can lend; what is only half said it need not ask a broker about."""
-LENT_OTHERWISE = {
-    # The end of a transaction is waited for by Kordon, and takes an epoch.
-    "1b i while a transaction is open: the first answer": "A 3",
-    "1b i while a transaction is open: the answer once it has ended": "A 4",
-    "2a i while a transaction is open: the first answer": "A 2",
-    "2a i while a transaction is open: the answer once it has ended": "A 2",
-    # What was given for the current epoch is kept, however often it is asked for.
-    "2b behind 2a ii: and again": "B 0",
-}
-"""Where it differs from the newest brokers."""
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +133,7 @@ def test_epochs_that_kordon_lends_are_those_of_newer_brokers(brokers: Cluster) -
     """Of the broker it takes no more than brokers before 2.5 have: InitProducerId 1."""
     create_ordinary(brokers.bootstrap(), "lent", 1)
     found = answers(Stage(brokers.bootstrap(), "lent", "lent"), LENT, LentClient)
-    newest = told((*COORDINATOR, *OVERFLOWS, *EXPIRED_IDS), Where.DIRECT, DEFAULT) | LENT_OTHERWISE
+    newest = told((*COORDINATOR, *OVERFLOWS, *EXPIRED_IDS), Where.LENT, DEFAULT)
     assert found == {case: newest[case] for case in found}
     assert newest.keys() - found.keys() == {
         "an id without an epoch",

@@ -7,7 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.lent_epoch_records import MOST_BYTES, dump, key_of, load, transactional_id_of
+from kordon.proxy.ordering.lent_epoch_records import (
+    KIND,
+    MOST_BYTES,
+    MOST_KEY_CHARACTERS,
+    dump,
+    key_of,
+    load,
+    transactional_id_of,
+)
 from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
@@ -40,10 +48,26 @@ def test_what_was_written_is_read(lent: Lent) -> None:
     assert all(isinstance(each, Identity | None) for each in (read.current, read.last, read.claim and read.claim.given))
 
 
-@given(st.text())
+@given(st.text(max_size=50))
 def test_any_transactional_id_has_a_key(transactional_id: str) -> None:
     """Clients name them as they like."""
     assert transactional_id_of(key_of(transactional_id)) == transactional_id
+
+
+@given(st.integers(0, 32_000), st.sampled_from("aä\0😀"))
+def test_keys_are_short_and_differ(length: int, letter: str) -> None:
+    """However long a transactional id is."""
+    ids = [letter * length + end for end in "xy"]
+    keys = [key_of(each) for each in ids]
+    assert len(set(keys)) == 2
+    assert max(map(len, keys)) <= MOST_KEY_CHARACTERS
+    assert None not in map(transactional_id_of, keys)
+
+
+def test_a_long_key_is_refused_before_it_is_read() -> None:
+    """Whoever has written it."""
+    with pytest.raises(ValueError, match="characters"):
+        transactional_id_of(f'{KIND}/"{"x" * MOST_KEY_CHARACTERS}"')
 
 
 def test_another_kind_of_key_is_passed_over() -> None:
