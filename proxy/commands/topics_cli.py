@@ -624,11 +624,14 @@ def _resize(topic: str, count: int, kordon: _Target, *, grows: bool, dry_run: bo
     if dry_run:
         _plan_resize(topic, count, kordon, grows=grows, as_json=as_json)
         return
+    from kordon.proxy.commands.topics_progress import is_under_way  # noqa: PLC0415
 
     async def do(client: TopicsClient) -> str:
         # a broker would grow an ordinary topic, and break the order of its keys
         counts = await to_resize(client, topic, count, grows=grows)
         if counts.physical == count:
+            if is_under_way((await client.states([topic])).get(topic)):
+                await client.resize(topic, count)  # takes back a change that waits for transactions
             return f"{topic} has {counted(count, 'partition')} already"
         await client.resize(topic, count)
         return f"{topic} has {counted(count, 'partition')}, {counts.physical} before"

@@ -29,7 +29,7 @@ OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochF
 MOST_TRANSACTIONS: Final = 20_000
 """Open at a time; more are not looked at."""
 STATE_TOPIC: Final = "__transaction_state"
-RIGHT: Final = "Kordon needs the right Describe on all transactional ids: docs/security.md#rights-of-kordon"
+RIGHT: Final = "Kordon needs the right Describe on all transactional ids: docs/rights.md#what-kordon-needs"
 _PROBE: Final = "__kordon.right-to-describe"
 """A transactional id that nobody has."""
 _AT_ONCE: Final = 500

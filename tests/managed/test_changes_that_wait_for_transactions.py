@@ -43,7 +43,7 @@ def test_a_change_waits_for_older_transactions_and_names_them(unled_cluster: Clu
         allow_transactions(proxy, bootstrap, "orders")
         hang(bootstrap, "orders", 0, 5_000_000)
         with NativeTransaction(bootstrap, "billing", "orders", 0) as billing:
-            plan = CliRunner().invoke(main, ["topics", "plan", "orders", "4", "--kordon", proxy.bootstrap])
+            plan = CliRunner().invoke(main, ["topics", "plan", "orders", "4", "--bootstrap", proxy.bootstrap])
             assert "waits for open transactions of billing" in plan.output, plan.output
             growth = resize(admin, "orders", 4)
             wait_until("the growth waits", lambda: waits_for(proxy, "orders", "billing"))
@@ -53,7 +53,8 @@ def test_a_change_waits_for_older_transactions_and_names_them(unled_cluster: Clu
             assert any("Admin.fenceProducers" in each["why"] for each in proxy.topic("orders")["held"])
             assert proxy.metric("kordon_managed_change_seconds", stage="waiting for older transactions") > 0
             billing.write()  # nothing is held meanwhile
-            resize(admin, "orders", 3).result(CHANGE_SECONDS)
+            taken_back = CliRunner().invoke(main, ["topics", "grow", "orders", "3", "--bootstrap", proxy.bootstrap])
+            assert taken_back.exit_code == 0, taken_back.output
             assert "stay at 3 partitions" in str(growth.exception(CHANGE_SECONDS))
             growth = resize(admin, "orders", 4)
             wait_until("it waits again", lambda: waits_for(proxy, "orders", "billing"))
