@@ -30,6 +30,7 @@ from kordon.proxy.handlers.describe_configs import DescribeConfigs
 from kordon.proxy.handlers.describe_groups import DescribeGroups
 from kordon.proxy.handlers.describe_producers import DescribeProducers
 from kordon.proxy.handlers.describe_topic_partitions import DescribeTopicPartitions, DialectDescribeTopicPartitions
+from kordon.proxy.handlers.describe_transactions import DescribeTransactions
 from kordon.proxy.handlers.elect_leaders import ElectLeaders
 from kordon.proxy.handlers.end_txn import EndTxn
 from kordon.proxy.handlers.epoch_lending import EpochLending
@@ -150,6 +151,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         AlterReplicaLogDirs(),
         ElectLeaders(),
         DescribeProducers(),
+        DescribeTransactions(),
     ]
     return Handlers(handlers, _shared(worker, VIRTUAL))
 

@@ -13,10 +13,12 @@ from kordon.proxy.core import verdicts
 from kordon.proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from kordon.proxy.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
 from kordon.proxy.handlers.describe_producers import DescribeProducers
+from kordon.proxy.handlers.describe_transactions import DescribeTransactions
 from kordon.proxy.handlers.elect_leaders import ElectLeaders
-from kordon.proxy.ordering.identity import tag
+from kordon.proxy.ordering.identity import tag, writer_id
 from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
@@ -25,7 +27,13 @@ from kordon.testing.proxy_process import ProxyProcess
 
 HANDLERS = {
     each.key: each
-    for each in (AlterPartitionReassignments(), AlterReplicaLogDirs(), ElectLeaders(), DescribeProducers())
+    for each in (
+        AlterPartitionReassignments(),
+        AlterReplicaLogDirs(),
+        ElectLeaders(),
+        DescribeProducers(),
+        DescribeTransactions(),
+    )
 }
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST, ELECTION_NOT_NEEDED = 3, 42, 84
 CLUSTER_AUTHORIZATION_FAILED, LOG_DIR_NOT_FOUND = 31, 57
@@ -157,6 +165,39 @@ def test_producers_are_told_by_the_ids_and_sequences_that_they_know() -> None:
     assert [(row.producer_id, row.last_sequence) for row in mine.active_producers] == [(77, 104), (78, 7)]
     assert (unknown.partition_index, unknown.error_code) == (9, UNKNOWN_TOPIC_OR_PARTITION)
     assert [row.producer_id for row in seen.topics[1].partitions[0].active_producers] == [row[0] for row in written]
+
+
+def test_a_producer_in_a_transaction_is_told_once_with_where_that_began() -> None:
+    """Of its rows in the log the last one counts; its own tells the transaction, as an offset of the partition."""
+    v = next(each for each, home in enumerate(homes()) if home == 1)
+    rows = [
+        {"producer_id": tag(v, 1, 77), "last_sequence": 4, "last_timestamp": 1},
+        {"producer_id": tag(v, 1, writer_id(77, Protocol.V1)), "last_sequence": 8, "last_timestamp": 2},
+        {"producer_id": 77, "last_sequence": 0, "last_timestamp": 3, "current_txn_start_offset": 5},
+        {"producer_id": 78, "last_sequence": 0, "last_timestamp": 3, "current_txn_start_offset": 1},
+    ]
+    of_all = {"producer_epoch": 3, "coordinator_epoch": 6, "current_txn_start_offset": -1}
+    told = [{"partition_index": 1, "active_producers": [of_all | row for row in rows]}]
+    asked = {"topics": [{"name": "orders", "partition_indexes": [v]}]}
+    _, seen = exchange(apis.DESCRIBE_PRODUCERS, 0, asked, {"topics": [{"name": "orders", "partitions": told}]})
+    topic = managed().named("orders")
+    assert topic is not None
+    (mine,) = seen.topics[0].partitions[0].active_producers
+    delta = topic.layout.chains[v].stays[-1].delta
+    assert (mine.producer_id, mine.last_sequence, mine.coordinator_epoch) == (77, 8, 6)
+    assert mine.current_txn_start_offset == 5 + delta
+
+
+def test_transactions_are_told_with_virtual_partitions() -> None:
+    """All that live where they have written; other topics stay as they are."""
+    rows = [{"topic": name, "partitions": [1]} for name in ("orders", "other")]
+    state = {"error_code": 0, "transactional_id": "t", "transaction_state": "Ongoing", "topics": rows}
+    more = {"transaction_timeout_ms": 1, "transaction_start_time_ms": 1, "producer_id": 1, "producer_epoch": 1}
+    answer = {"transaction_states": [state | more]}
+    _, seen = exchange(apis.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": ["t"]}, answer)
+    managed_one, other = seen.transaction_states[0].topics
+    assert managed_one.partitions == [v for v, home in enumerate(homes()) if home == 1]
+    assert other.partitions == [1]
 
 
 @pytest.mark.broker
