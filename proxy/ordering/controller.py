@@ -70,11 +70,8 @@ class Controller:
 
     def raised(self, fence: str) -> bool:
         """Whether a fence or an announcement, by its id, is this controller's: it need not read who acknowledges it."""
-        return any(
-            each is not None and each.id == fence
-            for change in self.changes.values()
-            for each in (change.fence, change.announced)
-        )
+        own = [each for change in self.changes.values() for each in (change.fence, change.announced)]
+        return any(each is not None and each.id == fence for each in own)
 
     def forget(self, topic: str) -> None:
         """A topic is let go; a change of it that is between two attempts is given up."""
