@@ -269,6 +269,7 @@ class ManagedWorker:
     def numbers(self) -> ManagedNumbers:
         """Returns what is counted, as it stands."""
         written, read = self.dispatcher.counts, self.reads.tally
+        lent = self.lent_epochs.tally
         log, reported = self.group_positions.tally, self.group_positions.positions
         found = self.layout_member.findings
         role, generation = self.layout_member.leadership.role, self.layout_member.lease.generation
@@ -323,6 +324,10 @@ class ManagedWorker:
             position_groups=len(reported),
             position_members=reported.member_count,
             position_bytes=reported.bytes,
+            epochs_lent=dict(self.lending.outcomes),
+            epoch_records={"written": lent.written, "read": lent.read, "late": lent.late, "unreadable": lent.unreadable},
+            epoch_failures={"lost": lent.lost, "unavailable": lent.failed},
+            epoch_ids=len(self.lent_epochs.table),
             subscriptions_bytes=self._subscriptions.remembered_bytes,
             subscriptions_forgotten=self._subscriptions.forgotten,
             position_lag=self.group_positions.lag,

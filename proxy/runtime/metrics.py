@@ -138,6 +138,13 @@ class ManagedNumbers:
     position_groups: int = 0
     position_members: int = 0
     position_bytes: int = 0
+    epochs_lent: dict[str, int] = field(default_factory=dict[str, int])
+    """By outcome."""
+    epoch_records: dict[str, int] = field(default_factory=dict[str, int])
+    """By what was done with them."""
+    epoch_failures: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind."""
+    epoch_ids: int = 0
     subscriptions_bytes: int = 0
     subscriptions_forgotten: int = 0
     position_lag: int = 0
@@ -364,6 +371,15 @@ FAMILIES: Final = {
         Family("kordon_positions_groups", "gauge", (), "Dialect groups whose positions are known."),
         Family("kordon_positions_members", "gauge", (), "Members of dialect groups whose reports are known."),
         Family("kordon_positions_bytes", "gauge", (), "Memory of the reports of dialect groups' members, estimated."),
+        Family(
+            "kordon_epochs_lent_total",
+            "counter",
+            ("outcome",),
+            "InitProducerId requests of transactional producers that Kordon answered in front of brokers before 2.5.",
+        ),
+        Family("kordon_epochs_records_total", "counter", ("kind",), "Records of __kordon.producers."),
+        Family("kordon_epochs_failures_total", "counter", ("kind",), "What went wrong with __kordon.producers."),
+        Family("kordon_epochs_ids", "gauge", (), "Transactional ids whose epochs Kordon keeps."),
         Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
         Family("kordon_subscriptions_bytes", "gauge", (), "Memory of what members of KIP-848 groups subscribe to."),
         Family(
@@ -588,6 +604,10 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_positions_groups": lambda m: {(): m.managed.position_groups},
     "kordon_positions_members": lambda m: {(): m.managed.position_members},
     "kordon_positions_bytes": lambda m: {(): m.managed.position_bytes},
+    "kordon_epochs_lent_total": lambda m: _by_label(m.managed.epochs_lent),
+    "kordon_epochs_records_total": lambda m: _by_label(m.managed.epoch_records),
+    "kordon_epochs_failures_total": lambda m: _by_label(m.managed.epoch_failures),
+    "kordon_epochs_ids": lambda m: {(): m.managed.epoch_ids},
     "kordon_positions_lag_records": lambda m: {(): m.managed.position_lag},
     "kordon_subscriptions_bytes": lambda m: {(): m.managed.subscriptions_bytes},
     "kordon_subscriptions_forgotten_total": lambda m: {(): m.managed.subscriptions_forgotten},
