@@ -105,6 +105,11 @@ class Beliefs:
         self._under_way: dict[int, WeakSet[Inquiry]] = {}
         """Whose connection ends, closes no inquiry: what nobody holds on to is under way no more."""
 
+    @property
+    def under_way(self) -> int:
+        """How many inquiries are under way."""
+        return sum(map(len, self._under_way.values()))
+
     def step(self, claim: Claim, protocol: Protocol, partition: int, ground: Ground, now: float) -> Step:
         """Returns what comes next before data of a transaction are written.
 

@@ -1,0 +1,63 @@
+"""EndTxn passes, and ends what is believed of its producer (TXN-WITNESS)."""
+
+from typing import Any
+
+import pytest
+
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import request, response
+from kordon.proxy.core.interception import Translate
+from kordon.proxy.handlers.end_txn import EndTxn
+from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.testing.transactions_in_memory import ID, P, TransactionsInMemory
+
+CLAIM, GROUND = Claim("", ID, P, 0), Ground(0, 3)
+
+
+def end(worker: TransactionsInMemory, version: int, epoch: int = 0) -> Translate:
+    fields = {"transactional_id": ID, "producer_id": P, "producer_epoch": epoch, "committed": True}
+    decision = EndTxn(worker.transactions).decide(worker.held(apis.END_TXN, version, fields))
+    assert isinstance(decision, Translate)
+    return decision
+
+
+def answered(decision: Translate, version: int, code: int) -> int:
+    told = response(apis.END_TXN)
+    answer: Any = told.parse(version, told.build(version, {"error_code": code}))
+    decision.back(answer)
+    return int(answer.error_code)
+
+
+def believe(worker: TransactionsInMemory) -> None:
+    beliefs = worker.transactions.beliefs(worker.topic)
+    beliefs.confirm(beliefs.inquire(CLAIM, 0, GROUND))
+
+
+async def test_a_belief_ends_when_the_request_passes_and_when_it_is_answered() -> None:
+    """Between the two, leaders may still tell of the transaction that ends."""
+    worker = TransactionsInMemory()
+    beliefs = worker.transactions.beliefs(worker.topic)
+    believe(worker)
+    decision = end(worker, 3)
+    assert decision.body is None
+    assert not beliefs.is_open(CLAIM, 0, GROUND)
+    believe(worker)
+    assert answered(decision, 3, Code.NONE) == Code.NONE
+    assert not beliefs.is_open(CLAIM, 0, GROUND)
+    assert worker.brokers.dropped == [P, P], "what it has not sent would fall into its next transaction"
+
+
+@pytest.mark.parametrize(
+    ("version", "epoch", "is_refused"), [(4, 0, True), (5, 0, False), (4, 1, False)], ids=["v1", "v2", "another epoch"]
+)
+async def test_a_transaction_of_v2_is_ended_by_v2(version: int, epoch: int, *, is_refused: bool) -> None:
+    """Ended by v1 it would keep its epoch, and its next witness would be taken for a repetition."""
+    worker = TransactionsInMemory()
+    worker.transactions.opened_by_v2(CLAIM)
+    decision = end(worker, version, epoch)
+    assert (decision.body is not None) == is_refused
+    if decision.body is not None:
+        assert request(apis.END_TXN).parse(version, decision.body).producer_id == -1
+        assert answered(decision, version, Code.INVALID_PRODUCER_ID_MAPPING) == Code.INVALID_TXN_STATE
+        assert answered(decision, version, Code.NOT_COORDINATOR) == Code.NOT_COORDINATOR
