@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kordon.client.partitioning import key_hash
@@ -21,7 +21,15 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.faults import Fault
-from kordon.testing.managed_clients import CHANGE_SECONDS, VIRTUAL_PARTITIONS, Sender, create_managed, read_all, resize
+from kordon.testing.managed_clients import (
+    CHANGE_SECONDS,
+    VIRTUAL_PARTITIONS,
+    Sender,
+    create_managed,
+    read_all,
+    read_to_ends,
+    resize,
+)
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.play_requests import assert_accepted, keyed, new_producer, one_record, produce, read_to, write
 
@@ -32,6 +40,8 @@ BYPASS: Final = "bypass"
 DELETED: Final = "deleted"
 """Records that the brokers delete before an audit has seen them; nothing is wrong with that."""
 DELETED_TO: Final = 2
+TRANSACTIONAL: Final = frozenset({Fault.UNWITNESSED, Fault.HIDDEN_WRITE})
+"""Plays for a Kordon that takes transactions."""
 _PATIENCE_SECONDS: Final = 60.0
 
 
@@ -126,6 +136,70 @@ def misplaced_key(stage: Stage) -> None:
         assert_accepted(*(produce(client, stage.topic, v, keyed(identity, 0, keys)) for v, keys in lots.items()))
 
 
+def unwitnessed(stage: Stage) -> None:
+    """A producer commits what it has written to a virtual partition."""
+    create_managed(stage.proxy, stage.topic)
+    with closing(transactional(stage)) as producer:
+        producer.write(0)
+        producer.end()
+
+
+def hidden_write(stage: Stage) -> None:
+    """A producer writes to one virtual partition, then to another one that lives there too, and commits."""
+    create_managed(stage.proxy, stage.topic)
+    with closing(transactional(stage)) as producer:
+        producer.write(0)
+        producer.write(1)
+        producer.end()
+
+
+def transactions(stage: Stage) -> None:
+    """A producer commits, aborts and commits while its topic grows, and no promise is broken."""
+    admin = create_managed(stage.proxy, stage.topic)
+    with closing(transactional(stage)) as producer:
+        for is_commit in (True, False, True):
+            for v in range(VIRTUAL_PARTITIONS):
+                producer.write(v)
+            producer.end(is_commit=is_commit)
+        resize(admin, stage.topic, GROWN).result(CHANGE_SECONDS)
+        for v in range(VIRTUAL_PARTITIONS):
+            producer.write(v)
+        producer.end()
+    committed = {"bootstrap.servers": stage.proxy, "isolation.level": "read_committed"}
+    assert len(read_to_ends(committed, stage.topic)) == 3 * VIRTUAL_PARTITIONS
+
+
+class _Transactional:
+    """A stock client's transactional producer, which begins the next transaction when it writes."""
+
+    def __init__(self, settings: Mapping[str, str | int]) -> None:
+        self._producer = Producer(dict(settings))
+        self._producer.init_transactions(_PATIENCE_SECONDS)
+        self._is_open = False
+        self._topic = str(settings["transactional.id"])
+
+    def write(self, v: int) -> None:
+        """Writes a record, and waits until it is acknowledged."""
+        if not self._is_open:
+            self._producer.begin_transaction()
+            self._is_open = True
+        self._producer.produce(self._topic, b"value", b"key", partition=v)
+        assert self._producer.flush(_PATIENCE_SECONDS) == 0
+
+    def end(self, *, is_commit: bool = True) -> None:
+        """Ends the transaction."""
+        self._is_open = False
+        (self._producer.commit_transaction if is_commit else self._producer.abort_transaction)(_PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Waits for nothing."""
+
+
+def transactional(stage: Stage) -> _Transactional:
+    """Returns a producer of the stage's topic, whose name is its transactional id."""
+    return _Transactional({"bootstrap.servers": stage.proxy, "transactional.id": stage.topic})
+
+
 def told_ahead(stage: Stage) -> None:
     """A member of a group commits what it has read of a partition, and another one reads on for it."""
     create_managed(stage.proxy, stage.topic)
@@ -196,6 +270,8 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
         Fault.SKIPPED_RANGE.value: skipped_range,
         Fault.TOLD_AHEAD.value: told_ahead,
         Fault.MISPLACED_KEY.value: misplaced_key,
+        Fault.UNWITNESSED.value: unwitnessed,
+        Fault.HIDDEN_WRITE.value: hidden_write,
         Fault.DROPPED_DECISION.value: dropped_decision,
         BYPASS: bypass,
     }

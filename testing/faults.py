@@ -30,11 +30,13 @@ from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim
 from kordon.proxy.ordering.write_sequencer import Write
 from kordon.proxy.reads import gated_fetching, kept_views
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
 from kordon.proxy.topics.views import VirtualView
 from kordon.proxy.writes.stream_queue import StreamQueue
+from kordon.proxy.writes.transactions import Transactions
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 
 _LOOK_SECONDS: Final = 0.01
@@ -58,6 +60,10 @@ class Fault(StrEnum):
     """A reader is not given one of a stream's batches, once."""
     MISPLACED_KEY = "misplaced-key"
     """What clients write to virtual partition 0 is put into 1, and the other way round, always (KEY-HOME)."""
+    UNWITNESSED = "unwitnessed"
+    """Data of transactions are written without a witness (TXN-WITNESS)."""
+    HIDDEN_WRITE = "hidden-write"
+    """Witnesses are written once something else is (TXN-WITNESS)."""
     TOLD_AHEAD = "told-ahead"
     """Who reads on for a group is told the end of partitions that the group has not read (HAND-OVER)."""
     DROPPED_DECISION = "dropped-decision"
@@ -139,6 +145,34 @@ def _told_ahead() -> None:
         return end + home.delta if end is not None else None
 
     _put(CaughtUp, "end_if_read", end_if_read)
+
+
+def _believe(*_: object) -> bool:
+    return True
+
+
+def _unwitnessed() -> None:
+    async def leave_closed(*_: object) -> int:
+        return Code.NONE
+
+    _put(Beliefs, "is_open", _believe)
+    _put(Transactions, "open", leave_closed)
+
+
+def _hidden_write() -> None:
+    kept, admit = Transactions.open, Journal.admitted
+    written: set[str] = set()
+
+    async def open_later(transactions: Transactions, topic: ManagedTopic, partition: int, claim: Claim) -> int:
+        return await kept(transactions, topic, partition, claim) if topic.name in written else Code.NONE
+
+    def admitted(journal: Journal, client: Client, topic: ManagedTopic, *what: Any) -> None:
+        admit(journal, client, topic, *what)
+        written.add(topic.name)
+
+    _put(Beliefs, "is_open", _believe)
+    _put(Transactions, "open", open_later)
+    _put(Journal, "admitted", admitted)
 
 
 def _dropped_decision(of: Kind) -> None:
@@ -241,4 +275,6 @@ _FAULTS: Final[dict[Fault, Callable[[], None]]] = {
     Fault.SKIPPED_RANGE: _skipped_range,
     Fault.TOLD_AHEAD: _told_ahead,
     Fault.MISPLACED_KEY: _misplaced_key,
+    Fault.UNWITNESSED: _unwitnessed,
+    Fault.HIDDEN_WRITE: _hidden_write,
 }

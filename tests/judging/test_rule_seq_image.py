@@ -184,17 +184,23 @@ def test_what_was_written_again_is_told_once_and_nothing_behind_it_is_missing() 
 
 def test_sequences_are_counted_apart_in_transactions_of_each_protocol() -> None:
     """A producer has a row for each, as brokers do; an acknowledgement says which it is of."""
-    ids = [writer_id(7, each) for each in (None, *Protocol)]
-    batches = [{**tagged(0, 0, 0, 2 * n, 2, producer=writer), "client_producer_id": 7} for n, writer in enumerate(ids)]
-    admits = [
-        admit(n, (0, 0, 0), (0, 1), 2 * n, **({"evidence": {"transaction": protocol.value}} if protocol else {}))
-        for n, protocol in enumerate((None, *Protocol))
+    kinds = [(None, 2, 0), (Protocol.V1, 4, 2), (Protocol.V2, 6, 6)]
+    batches = [
+        {**tagged(0, 0, 0, offset, records, producer=writer_id(7, protocol)), "client_producer_id": 7}
+        for protocol, records, offset in kinds
     ]
-    lost = admit(3, (0, 0, 0), (2, 3), 4, evidence={"transaction": "v1"})
-    whole = MicroBatch(
-        **layout_rows(ONE), batches=batches, decisions=[*admits, lost], read_to=[read(0, 6)], is_last=True
-    )
+    admits = [
+        admit(n, (0, 0, 0), (0, records - 1), offset, evidence={"transaction": protocol.value} if protocol else None)
+        for n, (protocol, records, offset) in enumerate(kinds)
+    ]
+    lost = [
+        admit(3, (0, 0, 0), (2, 3), 2),
+        admit(4, (0, 0, 0), (4, 5), 6, evidence={"transaction": "v1"}),
+        admit(5, (0, 0, 0), (4, 5), 10, evidence={"transaction": "v2"}),
+    ]
+    read_to = [read(0, 12)]
+    whole = MicroBatch(**layout_rows(ONE), batches=batches, decisions=[*admits, *lost], read_to=read_to, is_last=True)
     played = play(seq_image.RULE, [whole])
-    assert played.found("kind", "decisions") == [("lost-write", ["w1:3"])]
-    assert "Of producer 7, epoch 0," in played.findings[0]["text"]
-    assert played.count("pass") == 3
+    assert played.found("kind", "decisions") == [("lost-write", ["w1:3"]), ("lost-write", ["w1:4"])]
+    assert all("Of producer 7, epoch 0," in each["text"] for each in played.findings)
+    assert played.count("pass") == 4

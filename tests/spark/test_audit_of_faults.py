@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs import main
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.judging.rules import no_skip, seq_image
+from kordon.spark_jobs.judging.rules import no_skip, seq_image, txn_witness
 from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.verdicts import RuleVerdict
 from kordon.spark_jobs.session import Setup, open_session
@@ -31,7 +31,18 @@ from kordon.spark_jobs.sources import Reading
 from kordon.testing import short_leases
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.fault_plays import BYPASS, DELETED, DELETED_TO, PLAYS, Stage, bypass, clean, deleted
+from kordon.testing.fault_plays import (
+    BYPASS,
+    DELETED,
+    DELETED_TO,
+    PLAYS,
+    TRANSACTIONAL,
+    Stage,
+    bypass,
+    clean,
+    deleted,
+    transactions,
+)
 from kordon.testing.faults import Fault
 from kordon.testing.proxy_process import ProxyProcess
 
@@ -43,7 +54,8 @@ pytestmark = [
 ]
 
 CLEAN: Final = "clean"
-HONEST: Final = {BYPASS: bypass, DELETED: deleted, CLEAN: clean}
+TRANSACTIONS: Final = "transactions"
+HONEST: Final = {BYPASS: bypass, DELETED: deleted, CLEAN: clean, TRANSACTIONS: transactions}
 """Plays for one Kordon, which keeps its promises."""
 EXPECTED: Final = {
     Fault.STALE_COUNT.value: ("COUNT-FENCE", "stale-count", "fail"),
@@ -53,6 +65,8 @@ EXPECTED: Final = {
     Fault.SKIPPED_RANGE.value: ("NO-SKIP", "skipped-range", "fail"),
     Fault.MISPLACED_KEY.value: ("KEY-HOME", "misplaced-key", "fail"),
     Fault.TOLD_AHEAD.value: ("HAND-OVER", "told-ahead", "fail"),
+    Fault.UNWITNESSED.value: ("TXN-WITNESS", "unwitnessed", "fail"),
+    Fault.HIDDEN_WRITE.value: ("TXN-WITNESS", "hidden-write", "fail"),
     BYPASS: ("COUNT-FENCE", "bypass", "fail"),
 }
 """By play: rule, kind and verdict of its only finding."""
@@ -116,10 +130,12 @@ def workers_of(folder: Path) -> set[str]:
 
 def perform(broker: str, folder: Path) -> dict[str, str]:
     """Gives all plays, with decisions in a folder; by incarnation of a worker, the last play that it was in."""
-    config = {"decisions": {"to": "files", "folder": str(folder)}}
+    decisions = {"to": "files", "folder": str(folder)}
     workers: dict[str, str] = {}
     for fault in (*Fault, None):
         plays = HONEST if fault is None else {fault.value: PLAYS[fault]}
+        takes_transactions = fault is None or fault in TRANSACTIONAL
+        config = {"decisions": decisions, "ordering": {"transactions": takes_transactions}}
         # Each finds topics of those before it, and waits a lease before its first change (MISSING-WAITED).
         with ProxyProcess.start(broker, config=config, fault=fault, program=short_leases.PROGRAM) as proxy:
             for name, play in plays.items():
@@ -177,6 +193,13 @@ def test_a_clean_run_gives_none(audited: Audited) -> None:
     assert audited.of(CLEAN) == []
 
 
+def test_a_run_with_transactions_gives_none(audited: Audited) -> None:
+    """Commits, an abort and a growth; each batch stands behind its witness."""
+    assert audited.of(TRANSACTIONS) == []
+    seen = [each for each in audited.checked if each.topic == topic_of(TRANSACTIONS)]
+    assert {each.verdict for each in seen if each.rule == txn_witness.RULE.number} == {"pass"}
+
+
 def test_what_was_deleted_before_the_audit_came_is_unknown(audited: Audited) -> None:
     """Writes and deliveries of it are neither wrong nor right; what is left is judged."""
     seen = [each for each in audited.checked if each.topic == topic_of(DELETED)]
@@ -190,7 +213,7 @@ def test_what_was_deleted_before_the_audit_came_is_unknown(audited: Audited) -> 
 
 def test_all_findings_are_about_a_play_and_the_verdict_is_fail(audited: Audited) -> None:
     """No finding is left over, and the exit code of `--once` tells of them."""
-    told = [each for play in (*PLAYS, CLEAN, DELETED) for each in audited.of(play)]
+    told = [each for play in (*PLAYS, CLEAN, DELETED, TRANSACTIONS) for each in audited.of(play)]
     assert sorted(told) == sorted(audited.findings)
     assert audited.verdict is RuleVerdict.FAIL
 
