@@ -304,6 +304,8 @@ class ManagedWorker:
             cache_misses=read.misses,
             cached_bytes=read.cached_bytes,
             hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
+            late=dict(read.late),
+            undecided_seconds=self.reads.logs.undecided_seconds,
             bypassed=dict(read.bypassed),
             passed_over=dict(self.reads.opener.passed),
             findings={kind: found.counted[kind] for kind in KINDS},

@@ -26,7 +26,7 @@ _MOST: Final = 1_000
 """Questions of one round, and as many that wait for the next; what has no room is asked for again."""
 _PAUSE_SECONDS: Final = 0.5
 """Between two rounds."""
-_CURE: Final = "read_committed readers wait until it can be asked: see docs/runbook.md#kordontransactionsundecided"
+_CURE: Final = "read_committed readers wait until it can be asked: see docs/runbook.md#kordontransactionundecided"
 
 
 class _Question(NamedTuple):

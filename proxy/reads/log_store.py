@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Final
@@ -96,6 +97,14 @@ class LogStore:
         if found is None:
             found = known.logs[log] = self._new_log(known, log)
         return found
+
+    @property
+    def undecided_seconds(self) -> float:
+        """How long the reader has waited that waits longest for the outcome of a transaction; 0: none waits."""
+        known = (log.transactions for topic in self._logs.values() for log in topic.logs.values())
+        since = [each.undecided_since for each in known if each is not None]
+        first = min((each for each in since if each is not None), default=None)
+        return 0.0 if first is None else time.monotonic() - first
 
     def shown(self, topic: ManagedTopic, partitions: Collection[int]) -> dict[int, int]:
         """Returns up to which offsets readers may have been told of physical partitions under their present leaders."""

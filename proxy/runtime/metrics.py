@@ -93,6 +93,9 @@ class ManagedNumbers:
     cached_bytes: int = 0
     hidden: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
+    late: dict[str, int] = field(default_factory=dict[str, int])
+    """By topic."""
+    undecided_seconds: float = 0.0
     producers_carried: dict[str, int] = field(default_factory=dict[str, int])
     """By topic."""
     bypassed: dict[str, int] = field(default_factory=dict[str, int])
@@ -285,6 +288,18 @@ FAMILIES: Final = {
             "counter",
             ("kind",),
             "Batches that are not given to readers as they are, by kind.",
+        ),
+        Family(
+            "kordon_managed_late_batches_total",
+            "counter",
+            ("topic",),
+            "Batches written after the end of their transaction that read_committed readers passed.",
+        ),
+        Family(
+            "kordon_managed_undecided_seconds",
+            "gauge",
+            (),
+            "How long read_committed readers have waited for the transaction that they wait for longest.",
         ),
         Family(
             "kordon_managed_bypassed_batches_total",
@@ -576,6 +591,8 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     ),
     "kordon_managed_cached_bytes": lambda m: {(): m.managed.cached_bytes},
     "kordon_managed_hidden_batches_total": lambda m: _by_label(m.managed.hidden),
+    "kordon_managed_late_batches_total": lambda m: _by_label(m.managed.late),
+    "kordon_managed_undecided_seconds": lambda m: {(): m.managed.undecided_seconds},
     "kordon_managed_bypassed_batches_total": lambda m: _by_label(m.managed.bypassed),
     "kordon_managed_lag_records": lambda m: {tuple(place): float(lag) for place, lag in m.managed.group_lags.items()},
     "kordon_managed_passed_over_batches_total": lambda m: {
