@@ -37,7 +37,7 @@ class Takeovers:
         self._nothing_between = nothing_between
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
-        """Makes sure that no transaction is open in a topic, as its producer could not continue it (NO-TRANSACTIONS).
+        """Makes sure that no transaction is open in a topic, as nothing of it would stand behind a witness (TXN-WITNESS).
 
         Raises:
             TopicsRefused: A transaction is open, or Kordon lacks the right to ask.
@@ -45,9 +45,7 @@ class Takeovers:
         """
         for q, snapshot in (await self._ends.snapshots(topic, partitions)).items():
             if any(each.in_transaction for each in snapshot.producers):
-                detail = (
-                    "has an open transaction; managed topics take none, so stop the topic's transactional producers"
-                )
+                detail = "has an open transaction; wait until it ends, or end it by Admin.fenceProducers"
                 raise TopicsRefused(f"{topic}-{q}", Code.INVALID_TXN_STATE, detail)
 
     async def look(self, record: TopicRecord) -> tuple[Takeover | None, BehindRecord]:
