@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from random import Random
 from typing import Any, Final
 from uuid import UUID
 
@@ -15,7 +16,10 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 
 from kordon.proxy.ordering.identity import NO_V, writer_id
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.transactions.events import Protocol
+from kordon.proxy.ordering.transactions.absences import Absences
+from kordon.proxy.ordering.transactions.event_index import EventIndex
+from kordon.proxy.ordering.transactions.events import Batch, Event, Marker, Protocol, Witness
+from kordon.proxy.ordering.transactions.outcome import Outcome, is_witnessed, outcome_of
 from kordon.spark_jobs.judging.rules import (
     belonging,
     count_fence,
@@ -136,6 +140,53 @@ def test_borders_of_micro_batches_change_nothing(places: Sequence[float]) -> Non
     ]
     assert played.count("pass") == 11  # one of these is hidden by a witness that came later
     assert played.count("unknown") == 0
+
+
+@settings(max_examples=15)
+@given(st.randoms(use_true_random=False), st.lists(st.floats(0, 1), max_size=3))
+def test_what_readers_get_without_a_witness_is_found_among_neighbours(draw: Random, places: Sequence[float]) -> None:
+    """Three producers in one log, and micro-batches that end anywhere: held against the proxy's own statement."""
+    rows, entries = _drawn_log(draw)
+    index = EventIndex(0)
+    for each in entries:
+        if not isinstance(each, Batch):
+            index.take(each)
+    wanted = {
+        each.offset
+        for each in entries
+        if isinstance(each, Batch)
+        and outcome_of(each, index, Absences()) is Outcome.COMMITTED
+        and not is_witnessed(each, index)
+    }
+    played = play(txn_witness.RULE, cut_up(whole(*rows), places))
+    found = {
+        row["base_offset"]
+        for each in played.findings
+        if each["kind"] == "unwitnessed"
+        for row in rows[each["first_offset"] : each["last_offset"] + 1]
+        if row.get("v") == each["stream"] and f"Producer {row['client_producer_id']}, " in each["text"]
+    }
+    assert found == wanted
+
+
+def _drawn_log(draw: Random) -> tuple[list[Row], list[Event | Batch]]:
+    """A log that three producers have written, each of a protocol of its own; the same as rows and as entries."""
+    epochs, protocols = [5] * 3, [draw.choice(list(Protocol)) for _ in range(3)]
+    rows: list[Row] = []
+    entries: list[Event | Batch] = []
+    for offset in range(draw.randrange(5, 40)):
+        who, kind = draw.randrange(3), draw.choice("WdddCA")
+        protocol = protocols[who]
+        if kind in "CA":
+            epochs[who] += draw.random() < (0.8 if protocol is Protocol.V2 else 0.1)
+            entries.append(Marker(offset, who, epochs[who], kind == "C"))
+        elif kind == "W":
+            entries.append(Witness(offset, who, epochs[who]))
+        else:
+            entries.append(Batch(offset, who, epochs[who], protocol))
+            kind = "e" if protocol is Protocol.V2 else "d"
+        rows += log(f"{kind}{epochs[who]}", offset, v=draw.randrange(4), producer=who)
+    return rows, entries
 
 
 def test_where_a_log_was_not_read_nothing_is_said() -> None:
