@@ -47,6 +47,14 @@ public class Transactions {
         return Integer.parseInt(TASK.get(name));
     }
 
+    private static Properties common() {
+        Properties config = new Properties();
+        config.put("bootstrap.servers", TASK.get("bootstrap"));
+        config.put("metadata.max.age.ms", "1000");
+        config.put("metadata.recovery.strategy", "rebootstrap");  // is the default since 4.0
+        return config;
+    }
+
     private static void open(String name, String whose) throws IOException {
         Path path = Path.of(TASK.get("folder"), name + ".history");
         history = new PrintWriter(Files.newBufferedWriter(path, StandardOpenOption.CREATE_NEW));
@@ -101,11 +109,9 @@ public class Transactions {
 
     /** Returns a producer that has ended what its predecessor left open. */
     private static KafkaProducer<String, String> start() throws InterruptedException {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", TASK.get("bootstrap"));
+        Properties config = common();
         config.put("transactional.id", TASK.get("name"));
         config.put("transaction.timeout.ms", "30000");
-        config.put("metadata.max.age.ms", "1000");
         config.put("max.block.ms", "30000");
         config.put("key.serializer", StringSerializer.class.getName());
         config.put("value.serializer", StringSerializer.class.getName());
@@ -177,12 +183,10 @@ public class Transactions {
     }
 
     private static void read() throws IOException {
-        Properties config = new Properties();
-        config.put("bootstrap.servers", TASK.get("bootstrap"));
+        Properties config = common();
         config.put("isolation.level", TASK.get("isolation"));
         config.put("auto.offset.reset", "none");
         config.put("fetch.max.wait.ms", "100");
-        config.put("metadata.max.age.ms", "1000");
         config.put("key.deserializer", StringDeserializer.class.getName());
         config.put("value.deserializer", StringDeserializer.class.getName());
         String name = TASK.get("name");

@@ -7,7 +7,13 @@ import org.apache.kafka.streams.StreamsConfig;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 
-/** Counts the records of each word (input value) and writes the counts, until its standard input ends. */
+/**
+ * Counts the records of each word (input value) and writes the counts, until its standard input ends.
+ *
+ * <p>Arguments: bootstrap servers, application id, topic of the words, topic of the counts, folder of the state, and
+ * maybe a processing guarantee. With exactly_once_v2 it is a static member of its group, so that one that was killed is
+ * followed at once.
+ */
 public class WordCount {
     public static void main(String[] arguments) throws Exception {
         Properties config = new Properties();
@@ -19,6 +25,10 @@ public class WordCount {
         config.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, 200);
         config.put(StreamsConfig.STATESTORE_CACHE_MAX_BYTES_CONFIG, 0);
         config.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
+        if (arguments.length > 5) {
+            config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[5]);
+            config.put(StreamsConfig.consumerPrefix("group.instance.id"), "counter");
+        }
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(arguments[2])
             .map((key, word) -> KeyValue.pair(word, word))  // another key: Streams writes a repartition topic
