@@ -62,7 +62,7 @@ class OlderLooks:
         """Logs once which transactions a change waits for, and which ones hang and are not waited for."""
         change = controller.changes.get(topic)
         waited = frozenset(each.transactional_id for each in change.waited) if change is not None else frozenset[str]()
-        if waited and waited != self._told.get(topic) and change is not None:
+        if change is not None and waited - self._told.get(topic, frozenset()):
             seconds = max(each.ends_ms for each in change.waited) / 1000
             log.info(
                 "change_waits_for_transactions",
@@ -82,7 +82,7 @@ class OlderLooks:
         self._told_hanging.pop(topic, None)
 
     def _tell_hanging(self, change: Change) -> None:
-        hanging = change.doubted - change.left
+        hanging = frozenset(change.doubted) - change.left
         for q, producer_id in sorted(hanging - self._told_hanging.get(change.topic, frozenset()))[:MOST_NAMED]:
             log.warning(
                 "transaction_hangs",

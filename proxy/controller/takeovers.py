@@ -37,7 +37,7 @@ class Takeovers:
         self._nothing_between = nothing_between
 
     async def refuse_transactions(self, topic: str, partitions: Collection[int]) -> None:
-        """Makes sure that no transaction is open in a topic, as nothing of it would stand behind a witness (TXN-WITNESS).
+        """Makes sure that no transaction is open in a topic: nothing of it would stand behind a witness (TXN-WITNESS).
 
         Raises:
             TopicsRefused: A transaction is open, or Kordon lacks the right to ask.

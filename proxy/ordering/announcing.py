@@ -20,7 +20,11 @@ from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions, OpenAt, is_older
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks for older transactions."""
+"""Between two looks for older transactions at most; a wait that is short is looked at more often."""
+_LOOKS_OF_A_WAIT: Final = 10
+"""One look comes when the wait is longer by a tenth than at the one before."""
+DOUBT_SECONDS: Final = 1.0
+"""For how long a coordinator may not know its transactions when it has just begun."""
 TELL_SECONDS: Final = 5.0
 """After which an announcement is made again: an acknowledgement may not have been written."""
 STALE_SECONDS: Final = 5.0
@@ -116,9 +120,8 @@ class Announcing:
             return []
         at_leaders = tuple(open_at)
         by_coordinators = {(q, each.producer_id) for each in known for q in each.partitions}
-        change.left = change.older.left(
-            at_leaders, by_coordinators | self._doubted(change, at_leaders, by_coordinators)
-        )
+        doubted = self._doubted(change, at_leaders, by_coordinators, now)
+        change.left = change.older.left(at_leaders, by_coordinators | doubted)
         change.waited = tuple(
             each for each in known if any((q, each.producer_id) in change.left for q in each.partitions)
         )
@@ -132,7 +135,8 @@ class Announcing:
         if change.stage is Stage.TELLING and now - change.since > TELL_SECONDS:
             return change.enter(Stage.WAITING, now)  # it is announced again
         is_idle = change.stage is Stage.OLDER and not change.is_asking and not change.is_writing
-        return self._ask(change) if is_idle and now - change.asked > LOOK_SECONDS else []
+        pause = min((now - change.since) / _LOOKS_OF_A_WAIT, LOOK_SECONDS)
+        return self._ask(change) if is_idle and now - change.asked > pause else []
 
     def interrupt(self, change: Change, now: float) -> list[Command]:
         """Has a change mend a log first that got shorter, which waits for nobody."""
@@ -170,7 +174,7 @@ class Announcing:
         assert change.announced is not None, "it was announced"
         ends = change.announced.ends
         change.older = None if ends is None else OlderTransactions(ends)
-        change.left, change.doubted = frozenset(), frozenset()
+        change.left, change.doubted = frozenset(), {}
         change.enter(Stage.OLDER, now)
         return self._ask(change)
 
@@ -194,17 +198,16 @@ class Announcing:
         return change
 
     def _doubted(
-        self, change: Change, at_leaders: Iterable[OpenAt], known: Collection[tuple[int, int]]
+        self, change: Change, at_leaders: Iterable[OpenAt], known: Collection[tuple[int, int]], now: float
     ) -> frozenset[tuple[int, int]]:
-        """Returns what is open at a leader, and no coordinator has known for the first time.
+        """Returns what is open at a leader, and has not been unknown to all coordinators for long enough yet.
 
-        A coordinator that has just begun may not know its transactions yet, and knows them at the next look.
+        A coordinator that has just begun may not know its transactions yet.
         """
         ends = change.announced.ends if change.announced is not None else None
         older = {(each.partition, each.producer_id) for each in at_leaders if is_older(each, ends or {})}
-        unknown = frozenset(older - set(known))
-        doubted, change.doubted = unknown - change.doubted, unknown
-        return doubted
+        change.doubted = {each: change.doubted.get(each, now) for each in older - set(known)}
+        return frozenset(each for each, since in change.doubted.items() if now - since < DOUBT_SECONDS)
 
 
 def is_interrupted(change: Change) -> bool:

@@ -110,8 +110,8 @@ class Change:
     """What is waited for, as partitions and producer ids."""
     waited: tuple[OlderOpen, ...] = ()
     """The same as coordinators tell it."""
-    doubted: frozenset[tuple[int, int]] = frozenset()
-    """What was open at a leader in the last look, and no coordinator knew."""
+    doubted: dict[tuple[int, int], float] = field(default_factory=dict[tuple[int, int], float])
+    """What was open at a leader in the last look, and no coordinator knew, since when."""
     waited_out: str = ""
     """The announcement for which no older transaction is open any more."""
 

@@ -1,13 +1,14 @@
 """What comes before the fence of a topic with transactions: an announcement, and the end of older transactions."""
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import TypeVar
 from uuid import UUID
 
 import pytest
 
 from kordon.proxy.ordering import soundness
-from kordon.proxy.ordering.announcing import LOOK_SECONDS, STALE_SECONDS, TELL_SECONDS
+from kordon.proxy.ordering.announcing import DOUBT_SECONDS, LOOK_SECONDS, STALE_SECONDS, TELL_SECONDS
 from kordon.proxy.ordering.changes import (
     Abandoned,
     AskEnds,
@@ -97,7 +98,7 @@ def test_a_fence_comes_behind_an_announcement_and_the_end_of_older_transactions(
     assert MOVING, "something moves"
     assert made.announcing.on_open("orders", record.id, [AT_LEADER], [OLDER], 1.1) == []
     assert made.changes["orders"].waited == (OLDER,)
-    assert made.on_tick(1.1 + LOOK_SECONDS / 2, "id") == []
+    assert made.on_tick(1.1, "id") == []
     later = 1.2 + LOOK_SECONDS
     assert made.on_tick(later, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset({P}))]
     fence = fenced(made, record, later)
@@ -187,9 +188,30 @@ def test_what_no_coordinator_knows_is_looked_at_twice_and_then_not_waited_for() 
     record = wait(made)
     assert made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.1) == []
     assert made.changes["orders"].stage is Stage.OLDER
-    made.on_tick(1.2 + LOOK_SECONDS, "id")
-    made.announcing.on_open("orders", record.id, [AT_LEADER], [], 2.3)
-    fence_of(made.on_tick(2.4, "id"))
+    assert made.on_tick(1.3, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset({P}))]
+    made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.05 + DOUBT_SECONDS)
+    assert made.changes["orders"].stage is Stage.OLDER, "for less than a second"
+    made.on_tick(1.2 + DOUBT_SECONDS, "id")
+    made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.2 + DOUBT_SECONDS)
+    fence_of(made.on_tick(1.3 + DOUBT_SECONDS, "id"))
+
+
+def test_looks_are_rarer_the_longer_a_wait_is() -> None:
+    """A short transaction holds a change up for no second, and a long one costs brokers a look in a second."""
+    made = controller("a")
+    record = wait(made, 1.0)
+    made.announcing.on_open("orders", record.id, [AT_LEADER], [OLDER], 1.0)
+    times: list[float] = []
+    for tick in range(1, 400):
+        now = 1.0 + tick / 10
+        if made.on_tick(now, "id"):
+            times.append(now)
+            made.announcing.on_open("orders", record.id, [AT_LEADER], [OLDER], now)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert times[0] < 1.2
+    assert len([each for each in times if each < 2.0]) >= 5
+    assert max(pauses) <= LOOK_SECONDS + 0.11
+    assert min(pauses[-10:]) >= LOOK_SECONDS
 
 
 def test_a_coordinator_that_moves_is_believed_at_the_second_look() -> None:
