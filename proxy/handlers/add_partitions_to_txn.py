@@ -195,7 +195,8 @@ class AddedPartitions(ServedRequest):
         async def open_on(name: str) -> None:
             topic, planned = self._topics[name], self._plans[name]
             found = await self._open_all(topic, planned.partitions)
-            if self._course(topic, planned) is Course.GO_ON or any(_is_final(each) for each in found.values()):
+            is_done = self._course(topic, planned) is Course.GO_ON
+            if is_done or any(map(_is_final, found.values())):
                 codes.update({(name, q): code for q, code in found.items()})
 
         try:

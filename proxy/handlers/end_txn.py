@@ -50,7 +50,7 @@ class EndTxn(ApiHandler):
         transactions.ends(transactional_id, producer_id)
 
         def back(answer: Response) -> None:
-            transactions.ends(transactional_id, producer_id)
+            transactions.ends(None, producer_id)
             if is_refused and answer.error_code in _BY_FORM:
                 answer["error_code"] = Code.INVALID_TXN_STATE
                 log.warning("end_of_another_protocol", transactional_id=transactional_id, version=held.version)

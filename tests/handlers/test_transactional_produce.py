@@ -18,6 +18,7 @@ from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import Fence
 from kordon.proxy.topics.views import PHYSICAL
 from kordon.testing.transactions_in_memory import ID, TOPIC, P, TransactionsInMemory, asked_of, say_right, say_witness
+from kordon.testing.waiting import turns
 
 V2 = 12
 CLAIM = Claim("connection 1", ID, P, 0)
@@ -144,6 +145,23 @@ async def test_requests_under_way_share_a_witness_and_keep_their_order() -> None
     assert [each.base_sequence for each in worker.brokers.added] == [0, 1]
 
 
+async def test_a_later_request_waits_for_an_earlier_one() -> None:
+    """Also if all is known that it needs itself: its batch may be for the same virtual partition."""
+    worker = TransactionsInMemory()
+    known = worker.decide(7, version=V2)
+    say_witness(known.questions[0])
+    await worker.codes(known, V2)
+    first, second = worker.decide(0, version=V2), worker.decide(7, version=V2, sequence=1)
+    assert second.questions == ()
+    later = asyncio.ensure_future(worker.codes(second, V2))
+    earlier = asyncio.ensure_future(worker.codes(first, V2))
+    await turns(20)
+    assert not later.done()
+    say_witness(first.questions[0])
+    assert await earlier == await later == [Code.NONE]
+    assert [each.base_sequence for each in worker.brokers.added] == [0, 0, 1]
+
+
 async def test_a_request_whose_client_has_gone_holds_up_nobody() -> None:
     """What came behind it on the connection goes on."""
     worker = TransactionsInMemory()
@@ -177,6 +195,15 @@ async def test_data_whose_home_changes_meanwhile_are_refused() -> None:
     layout = worker.topic.layout
     following = layout.next_epoch(3)
     worker.topic.adopt(layout.changed(following, dict.fromkeys(range(3), 0)), {})
+    say_witness(served.questions[0])
+    assert await worker.codes(served, V2) == [Code.NOT_LEADER_OR_FOLLOWER]
+
+
+async def test_a_fence_that_comes_meanwhile_refuses_them() -> None:
+    """Though nothing else has changed."""
+    worker = TransactionsInMemory()
+    served = worker.decide(0, version=V2)
+    worker.topic.raise_fence(Fence("test", frozenset({0})))
     say_witness(served.questions[0])
     assert await worker.codes(served, V2) == [Code.NOT_LEADER_OR_FOLLOWER]
 

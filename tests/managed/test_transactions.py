@@ -247,6 +247,7 @@ def exact(secured: Secured, user: str, transactional_id: str, protocol: Protocol
     return ExactTransactions(secured.kordon.bootstrap, transactional_id, protocol, connect)
 
 
+@pytest.mark.broker
 @pytest.mark.parametrize("protocol", BOTH)
 def test_nobody_writes_into_anothers_transaction(guarded: Secured, protocol: Protocol) -> None:
     """OWN-TRANSACTION: who may write to the topic still may not use the transactional id, id and epoch of another."""
