@@ -123,7 +123,7 @@ class Feeding:
 
     async def _take(self, wanted: list[TopicPartition]) -> None:
         batches: Mapping[TopicPartition, list[Record]] = await self._consumer.getmany(
-            *wanted, timeout_ms=_POLL_MS, max_records=_POLL_RECORDS
+            *wanted, timeout_ms=_POLL_MS, max_records=max(1, min(_POLL_RECORDS, self._hand.room))
         )
         # from here on nothing is waited for: positions and records belong together
         for tp in wanted:

@@ -49,6 +49,8 @@ class Entry(Generic[P, R]):
     """A record in hand."""
 
     partition: P
+    home: _Partition[P, R] = field(repr=False)
+    """Where it is in hand."""
     offset: int
     size: int
     chain: bytes | None
@@ -93,11 +95,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a member has in hand at most; a single fetch may go beyond it."""
+    """How much a member has in hand at most."""
 
     records: int = 20_000
     size: int = 64 << 20
-    """In bytes of keys, values and headers."""
+    """In bytes of keys, values and headers; a single fetch may go beyond it."""
     running: int = 100
 
 
@@ -168,7 +170,7 @@ class InHand(Generic[P, R]):
             assert offset >= held.position
             held.position = offset + 1
             if not held.was_finished(offset):
-                self._add(held, Entry(partition, offset, size, self._chain(key), record))
+                self._add(held, Entry(partition, held, offset, size, self._chain(key), record))
         held.position = max(held.position, position)
         held.changes += 1
 
@@ -181,6 +183,11 @@ class InHand(Generic[P, R]):
         share = max(1, len(self._partitions))
         records, size = max(1, self._limits.records // share), max(1, self._limits.size // share)
         return [p for p, held in self._partitions.items() if len(held.entries) < records and held.size < size]
+
+    @property
+    def room(self) -> int:
+        """How many records more may be fetched for all partitions together."""
+        return max(0, self._limits.records - sum(len(held.entries) for held in self._partitions.values()))
 
     def start(self, now: float) -> Entry[P, R] | None:
         """Starts the next record that may be started; None: there is none now."""
@@ -218,7 +225,7 @@ class InHand(Generic[P, R]):
         """
         if entry.state is State.GONE:
             return False
-        held = self._partitions[entry.partition]
+        held = entry.home
         del held.entries[entry.offset]
         held.size -= entry.size
         held.changes += 1

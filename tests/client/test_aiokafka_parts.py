@@ -142,5 +142,6 @@ def test_all_partitions_are_given_up_at_each_rebalance() -> None:
 def test_a_poll_without_a_wait_takes_records_and_positions_at_once() -> None:
     """Between records that are taken and their position nothing else runs, so a CooperativeConsumer knows both."""
     source = inspect.getsource(Fetcher.fetched_records)
-    taken = source[source.index("res_or_error.getall(max_records)") : source.index("waiter = self._create_fetch_waiter")]
+    begin, end = source.index("res_or_error.getall(max_records)"), source.index("waiter = self._create_fetch_waiter")
+    taken = source[begin:end]
     assert "await" not in taken

@@ -200,6 +200,14 @@ def test_each_partition_has_its_share_of_what_is_in_hand(limits: Limits) -> None
     assert hand.counts() == {0: 1, 1: 0}
 
 
+def test_all_partitions_together_have_no_more_than_there_is_room_for() -> None:
+    """A fetch asks for no more records than that."""
+    hand = hand_with((0, A), (1, A), limits=Limits(records=3))
+    assert hand.room == 1
+    taken(hand, 0, [(2, A), (3, A)], 4)
+    assert hand.room == 0
+
+
 def test_a_log_that_is_another_one_is_noticed() -> None:
     """Its records are at offsets that were passed."""
     hand = hand_with((0, A), (7, A))
