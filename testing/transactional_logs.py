@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from uuid import UUID
+from weakref import WeakKeyDictionary
 
 from hypothesis import strategies as st
 
@@ -167,13 +168,15 @@ class TransactionBroker(LogBroker):
         super().__init__(history.logs, most_bytes)
         self.topics[STATE_TOPIC] = led(range(1))
         self.history = history
+        self.told_epoch = LEADER_EPOCH
+        """By ListOffsets."""
         self.handlers[apis.LIST_TRANSACTIONS] = self._list
         self.handlers[apis.DESCRIBE_TRANSACTIONS] = self._describe
 
     def _list_offsets(self, asked: Asked) -> Any:
         told: Any = super()._list_offsets(asked)
         for row in told["topics"][0]["partitions"]:
-            row["leader_epoch"] = LEADER_EPOCH
+            row["leader_epoch"] = self.told_epoch
             if asked.body.isolation_level:
                 row["offset"] = min(row["offset"], self.history.last_stable_offset(row["partition_index"]))
         return told
@@ -204,13 +207,23 @@ class TransactionBroker(LogBroker):
         }
 
 
+_BROKERS: WeakKeyDictionary[WorkerReads, TransactionBroker] = WeakKeyDictionary()
+
+
 def readers_of_history(history: History, most_bytes: int, cache_bytes: int) -> tuple[WorkerReads, ManagedTopic]:
     """Makes a worker's readers in front of such a broker."""
     topics = ManagedTopics()
     topic = ManagedTopic(history.layout, FACE_ID)
     topics.add(topic)
     broker = TransactionBroker(history, most_bytes)
-    return WorkerReads(topics, broker, Leaders(broker), cache_bytes=cache_bytes), topic
+    reads = WorkerReads(topics, broker, Leaders(broker), cache_bytes=cache_bytes)
+    _BROKERS[reads] = broker
+    return reads, topic
+
+
+def broker_of(reads: WorkerReads) -> TransactionBroker:
+    """Returns the broker that readers are in front of."""
+    return _BROKERS[reads]
 
 
 @dataclass

@@ -68,6 +68,7 @@ class StableEnds:
         if transactions is None:
             return None
         transactions.begin_open(native)
+        read_to = native if stay.kept_end is not None else max(end, native)
         while not log.is_closed and (at := log.open_from()) is not None:
             known = transactions.stable_end(stream, end)
             if known is None or not known.is_known:
@@ -77,8 +78,11 @@ class StableEnds:
             undecided = known.undecided
             if undecided is None:
                 return known.offset
-            if not log.looks_behind(undecided):
-                if log.is_read_out_for(undecided):
-                    self._reads.absences.doubt(topic.name, log, undecided.producer_id)
+            if log.looks_behind(undecided):
+                continue
+            if (needed := transactions.needs(undecided)) >= read_to:
+                self._reads.absences.doubt(topic.name, log, undecided.producer_id)
                 return known.offset
+            if not await log.arrives(needed):
+                return None
         return None

@@ -186,6 +186,7 @@ async def test_what_a_zombie_writes_behind_its_abort_is_not_committed(
         await producer.open(home.partition)
         await producer.write(layout, V, ["gone"])
         await producer.end(commits=False)
+        await NativeProducer(brokers, topic, topic, protocol).begin()  # the marker stands when it is answered
         producer.epoch = zombie
         await producer.write(layout, V, ["late"])
         other = NativeProducer(brokers, topic, f"{topic}-2", protocol)

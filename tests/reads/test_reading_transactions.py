@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from kordon.codecs import apis
 from kordon.codecs.split import split
+from kordon.codecs.witness import WITNESS_KEY
+from kordon.proxy.kafka.batches import BatchIdentity, Copy, build_copies
+from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.transactions.events import Protocol
-from kordon.proxy.reads import absence_questions, log_transactions
+from kordon.proxy.reads import absence_questions, log_transactions, stay_read
 from kordon.proxy.reads.stable_ends import StableEnds
 from kordon.proxy.reads.worker_reads import WorkerReads
-from kordon.testing.random_logs import consume, fetch, is_asked_again
-from kordon.testing.transactional_logs import History, histories, readers_of_history
+from kordon.testing.random_logs import LEADER_EPOCH, NAME, consume, fetch, is_asked_again
+from kordon.testing.transactional_logs import History, TransactionBroker, broker_of, histories, readers_of_history
 from kordon.testing.waiting import until
 
 COMMITTED, UNCOMMITTED = 1, 0
@@ -107,3 +113,177 @@ async def test_clients_get_batches_as_they_were_sent() -> None:
     values: list[str] = []
     assert consume(row.records, 0, values) == 5
     assert values == ["first", "second"]
+
+
+@asynccontextmanager
+async def reading(history: History, most_bytes: int = 1 << 20) -> AsyncIterator[WorkerReads]:
+    """A worker in front of the logs of a history, which may go on."""
+    readers, _ = readers_of_history(history, most_bytes, 1 << 20)
+    try:
+        yield readers
+    finally:
+        await readers.close()
+
+
+def opened() -> History:
+    """A transaction of partition 0 that is open; partition 1 is its neighbour on the same physical one."""
+    history = History.begun(1, 2)
+    history.witness(0, P, 5, V1)
+    history.write(0, ("open",), P, 5, protocol=V1)
+    history.write(0, ("behind",))
+    history.write(1, ("of a neighbour",))
+    history.open_at.add((0, P))
+    return history
+
+
+async def test_an_open_transaction_holds_readers_of_its_own_partition() -> None:
+    """STABLE-END: they are moved up to it, and told that they have read all; neighbours read on."""
+    async with reading(opened()) as readers:
+        got, row = await read_to(readers, 0, 0, 1, isolation_level=COMMITTED)
+        assert (got, row.last_stable_offset, row.high_watermark) == ([], 1, 4)
+        got, row = await read_to(readers, 1, 0, 4, isolation_level=COMMITTED)
+        assert (got, row.last_stable_offset) == (["of a neighbour"], 4)
+        assert (await read_to(readers, 0, 0, 4, isolation_level=UNCOMMITTED))[0] == ["open", "behind"]
+
+
+async def test_a_reader_goes_on_when_the_marker_comes() -> None:
+    """What it is given was decided by what came behind it; what was aborted is passed by a filler."""
+    history = opened()
+    async with reading(history) as readers:
+        await read_to(readers, 0, 0, 1, isolation_level=COMMITTED)
+        history.mark(0, P, 5, is_commit=False)
+        history.open_at.clear()
+        assert (await read_to(readers, 0, 1, 5, isolation_level=COMMITTED))[0] == ["behind"]
+
+
+async def test_markers_are_looked_for_behind_the_cut() -> None:
+    """A partition leaves a home when all its transactions there are decided, and no earlier."""
+    history = History.begun(1, 2)
+    history.witness(0, P, 5, V1)
+    history.write(1, ("of the old home",), P, 5, protocol=V1)
+    history.open_at.add((0, P))
+    history.grow(2)
+    history.write(1, ("of the new home",))
+    async with reading(history) as readers:
+        got, row = await read_to(readers, 1, 0, 1, isolation_level=COMMITTED)
+        assert (got, row.last_stable_offset) == ([], 1)
+        history.mark(0, P, 5, is_commit=True)
+        history.open_at.clear()
+        got, _ = await read_to(readers, 1, 1, 3, isolation_level=COMMITTED)
+        assert got == ["of the old home", "of the new home"]
+
+
+async def test_an_end_lies_where_a_transaction_is_open_in_a_former_home() -> None:
+    """Readers stand still there, so nobody is told an end behind it that they cannot reach."""
+    history = History.begun(1, 2)
+    history.witness(0, P, 5, V1)
+    history.write(1, ("of the old home",), P, 5, protocol=V1)
+    history.open_at.add((0, P))
+    history.grow(2)
+    history.write(1, ("of the new home",))
+    readers, topic = readers_of_history(history, 1 << 20, 0)
+    ends = StableEnds(readers)
+    assert await ends.of(topic, 1, 1) == 1
+    history.mark(0, P, 5, is_commit=True)
+    history.open_at.clear()
+
+    async def is_stable() -> bool:
+        return await ends.of(topic, 1, 1) == 3
+
+    await until("the end is that of the new home", is_stable)
+    await readers.close()
+
+
+async def test_witnesses_are_no_records_of_a_bypass() -> None:
+    """They are hidden and counted as what they are; whoever writes round Kordon can hide nothing else by their key."""
+    history = committed()
+    copies = [Copy(WITNESS_KEY, b"a value", 1_000)]
+    forged = history.logs[0].write(build_copies(copies, BatchIdentity(P, 5, 1), is_transactional=True))
+    async with reading(history) as readers:
+        got, _ = await read_to(readers, 0, forged, forged + 1, isolation_level=UNCOMMITTED)
+        other, _ = await read_to(readers, 1, forged, forged + 1, isolation_level=UNCOMMITTED)
+        assert got + other == ["a value"]
+        await read_to(readers, 0, 0, forged + 1, isolation_level=UNCOMMITTED)
+        assert readers.tally.hidden[Hidden.WITNESS.value] == 1
+        assert readers.tally.bypassed[NAME] == readers.tally.hidden[Hidden.BYPASS.value] > 0
+
+
+@pytest.mark.parametrize("trouble", ["open", "unlisted", "forbidden", "moved"])
+async def test_only_coordinators_say_that_no_marker_is_to_come(trouble: str) -> None:
+    """PROVEN-ABSENCE: a reader waits while they have it open, cannot be asked, or may not tell, and goes on then."""
+    history = History.begun(1, 2)
+    history.write(0, ("late",), P, 5, protocol=V1)
+    history.write(0, ("behind",))
+    readers, _ = readers_of_history(history, 1 << 20, 0)
+    broker = broker_of(readers)
+    if trouble == "open":
+        history.open_at.add((0, P))
+    elif trouble == "unlisted":
+        broker.handlers[apis.LIST_TRANSACTIONS] = lambda _: {"error_code": 14, "transaction_states": []}
+    elif trouble == "forbidden":
+        state = {"error_code": 53, "transactional_id": "", "transaction_state": "", "topics": []}
+        numbers = {"transaction_timeout_ms": 0, "transaction_start_time_ms": 0, "producer_id": 0, "producer_epoch": 0}
+        broker.handlers[apis.DESCRIBE_TRANSACTIONS] = lambda _: {"transaction_states": [state | numbers]}
+    else:
+        broker.told_epoch = LEADER_EPOCH + 1
+    at, values = 0, list[str]()
+    for _ in range(20):
+        row = (await fetch(readers, {0: at}, isolation_level=COMMITTED))[0]
+        at = consume(row.records, at, values)
+    assert readers.absences.rounds > 1
+    assert (at, values, row.last_stable_offset) == (0, [], 0)
+    mended = TransactionBroker(history, 1 << 20)
+    broker.handlers |= mended.handlers
+    history.open_at.clear()
+    broker.told_epoch = LEADER_EPOCH
+    assert (await read_to(readers, 0, 0, 2, isolation_level=COMMITTED))[0] == ["behind"]
+    assert readers.tally.late[NAME] == 1
+    await readers.close()
+
+
+async def test_one_request_looks_ahead_within_a_bound_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one record of a client costs the others is bounded; what was found is remembered."""
+    monkeypatch.setattr(stay_read, "_MOST_AHEAD", 2)
+    history = opened()
+    for number in range(30):
+        history.write(1, (f"neighbour {number}",))
+    history.mark(0, P, 5, is_commit=True)
+    async with reading(history, most_bytes=100) as readers:
+        pulled = list[int]()
+        at, values = 0, list[str]()
+        while not values:
+            before = readers.tally.pulled_bytes
+            row = (await fetch(readers, {0: at}, isolation_level=COMMITTED))[0]
+            at = consume(row.records, at, values)
+            pulled.append(readers.tally.pulled_bytes - before)
+        assert values[0] == "open"
+        assert len(pulled) > 4
+        assert max(pulled[1:-1]) < 1_000
+
+
+async def test_what_an_index_has_forgotten_is_read_again_for_one_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader in front of more transactions than are kept finds the marker that it needs all the same."""
+    monkeypatch.setattr(log_transactions.LogTransactions.__init__, "__defaults__", (4,))
+    history = History.begun(1, 2)
+    history.witness(0, P, 5, V1)
+    history.write(0, ("open for long",), P, 5, protocol=V1)
+    for number in range(12):
+        history.witness(0, P + 1, number, V2)
+        history.mark(0, P + 1, number + 1, is_commit=True)
+    history.mark(0, P, 5, is_commit=True)
+    async with reading(history, most_bytes=300) as readers:
+        end = history.logs[0].end
+        assert (await read_to(readers, 0, 0, end, isolation_level=COMMITTED))[0] == ["open for long"]
+
+
+async def test_topics_without_transactions_are_read_as_ever() -> None:
+    """Nothing looks for witnesses there, and nothing is kept; a layout that says otherwise has its logs read anew."""
+    history = committed()
+    layout, history.layout = history.layout, replace(history.layout, has_transactions=False)
+    readers, topic = readers_of_history(history, 1 << 20, 1 << 20)
+    before = readers.logs.of(topic, 0)
+    assert before.transactions is None
+    topic.adopt(layout, {})
+    assert readers.logs.of(topic, 0).transactions is not None
+    assert before.is_closed
+    await readers.close()
