@@ -289,6 +289,16 @@ def test_a_day_later_no_transaction_is_open_any_more() -> None:
     assert [row["what"] for row in play(txn_witness.RULE, [first, later]).state] == ["place"]
 
 
+def test_that_day_begins_with_the_first_decision() -> None:
+    """Topics may be read before any decision is, and there is no time until then."""
+    rows = [*log("d5 C5 W6 d6 C6", 50), *log("W6 d6", 55, producer=8)]
+    early = MicroBatch(**layout_rows(ONE), batches=rows)
+    clock = MicroBatch(decisions=[decided("lease", 0)])
+    played = play(txn_witness.RULE, [early, clock, whole(*log("d5 C5", 57, producer=9))])
+    assert (played.findings, played.count("unknown")) == ([], 2)
+    assert {row["producer_id"] for row in played.state if row["what"] == "producer"} == {P, 8, 9}
+
+
 def test_a_topic_without_transactions_has_nothing_to_judge() -> None:
     """All that is kept of it is how far it was read."""
     played = play(txn_witness.RULE, [whole(*(tagged(0, 0, 0, n, sequence=n) for n in range(3)))])

@@ -158,8 +158,15 @@ def _read(facts: Facts, known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame
 
 def _settled(places: pl.DataFrame, facts: Facts) -> pl.DataFrame:
     """A transaction that was open when a part of its log was missed has ended some time."""
-    is_over = (pl.col("known") == _UNREAD) & (facts.newest_ms - pl.col("unread_ms") >= QUIET_MS)
-    return places.with_columns(pl.when(is_over).then(_FORGOTTEN).otherwise("known").cast(pl.Int8).alias("known"))
+    since = _since(pl.col("unread_ms"), facts.newest_ms)
+    is_over = (pl.col("known") == _UNREAD) & (facts.newest_ms - since >= QUIET_MS)
+    known = pl.when(is_over).then(_FORGOTTEN).otherwise("known").cast(pl.Int8).alias("known")
+    return places.with_columns(known, since.alias("unread_ms"))
+
+
+def _since(time_ms: pl.Expr, newest_ms: int) -> pl.Expr:
+    """Returns when something was, as far as there was a decision by which to tell the time; else now."""
+    return pl.when(time_ms == 0).then(newest_ms).otherwise(time_ms)
 
 
 def _known(facts: Facts, places: pl.DataFrame) -> dict[_Place, int]:
@@ -344,6 +351,7 @@ def _bounded(
     places: pl.DataFrame, producers: pl.DataFrame, writes: pl.DataFrame, facts: Facts, logs: _Logs
 ) -> dict[str, pl.DataFrame]:
     """Forgets producers that are too old or too many, and writes that are too many."""
+    producers = producers.with_columns(_since(pl.col("seen_ms"), facts.newest_ms).alias("seen_ms"))
     is_kept = _are_kept(producers, facts.newest_ms)
     if not is_kept.all():
         gone = producers.filter(~is_kept)
