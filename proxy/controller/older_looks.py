@@ -31,6 +31,8 @@ class OlderLooks:
         self._admin = admin
         self._told: dict[str, frozenset[str]] = {}
         self._told_hanging: dict[str, frozenset[tuple[int, int]]] = {}
+        self._unread: set[str] = set()
+        """Topics of which somebody did not tell at the last look."""
 
     async def ends(self, command: AskEnds) -> Mapping[int, int] | None:
         """Returns log ends by partition; None if a leader does not tell."""
@@ -38,8 +40,9 @@ class OlderLooks:
             async with asyncio.timeout(_LOOK_SECONDS):
                 found = await self._admin.ends.ends_of(command.topic, command.partitions)
         except (TimeoutError, UpstreamUnavailable) as error:
-            log.warning("older_transactions_unread", topic=command.topic, error=str(error) or "no answer in time")
+            self._tell_unread(command.topic, error)
             return None
+        self._unread.discard(command.topic)
         return {q: each.log_end_offset for q, each in found.items()}
 
     async def open(self, command: AskOpen) -> tuple[list[OpenAt], list[OlderOpen]] | None:
@@ -54,8 +57,9 @@ class OlderLooks:
                 older = {each.producer_id for each in at_leaders if is_older(each, ends)} | command.producer_ids
                 found = await self._admin.transactions.open(older) if older else []
         except (TimeoutError, UpstreamUnavailable) as error:
-            log.warning("older_transactions_unread", topic=topic, error=str(error) or "no answer in time")
+            self._tell_unread(topic, error)
             return None
+        self._unread.discard(topic)
         return at_leaders, list(older_of(topic, found))
 
     def tell(self, controller: Controller, topic: str) -> None:
@@ -80,6 +84,13 @@ class OlderLooks:
         """Forgets a topic whose change is over."""
         self._told.pop(topic, None)
         self._told_hanging.pop(topic, None)
+        self._unread.discard(topic)
+
+    def _tell_unread(self, topic: str, error: Exception) -> None:
+        """Logs the first of several looks that fail one after the other."""
+        if topic not in self._unread:
+            log.warning("older_transactions_unread", topic=topic, error=str(error) or "no answer in time")
+        self._unread.add(topic)
 
     def _tell_hanging(self, change: Change) -> None:
         hanging = frozenset(change.doubted) - change.left
