@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from kordon.codecs.error_codes import Code
@@ -102,6 +103,8 @@ class Guard:
             return Confer(partial(_conferred, route, decision, tell))
         if decision is None:
             return looked
+        if isinstance(decision, Translate) and isinstance(looked, Translate):
+            return replace(decision, back=partial(_both, decision.back, looked.back))
         if isinstance(decision, Announce) and decision.private:
             self._handlers = self._dialect
         return decision
@@ -153,6 +156,11 @@ class Guard:
             topic = self._topics.served(name)
             error = OwnError.about(topic, api_key, code, name=name or None, rule=rule)
             self._journal.refused(self._client, error)
+
+
+def _both(first: TakeAnswer, second: TakeAnswer, answer: Row) -> None:
+    first(answer)
+    second(answer)
 
 
 async def _conferred(route: Route, asked: ConferredRequest, tell: TakeAnswer | None, ask: Ask) -> Answer:

@@ -18,7 +18,8 @@ TransactionCoordinator.endTransaction (Kafka 2.4).
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import EndTxnResponse, InitProducerIdRequest, InitProducerIdResponse
@@ -26,7 +27,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.messages import api_versions, end_txn, init_producer_id
 from kordon.proxy.core import verdicts
-from kordon.proxy.core.interception import Ask
+from kordon.proxy.core.interception import Ask, Translate
 from kordon.proxy.core.verdicts import LENT_VERSIONS, WITH_IDENTITY, Route
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
 from kordon.proxy.handlers.epoch_lending import EpochLending, Outcome, Told
@@ -50,16 +51,48 @@ _INIT: Final = _route(apis.INIT_PRODUCER_ID, 1)
 _OFFERED: Final = {Outcome.BUSY: Code.CONCURRENT_TRANSACTIONS, Outcome.UNAVAILABLE: Code.COORDINATOR_NOT_AVAILABLE}
 
 
+Ends: TypeAlias = Callable[[str | None, int], None]
+"""Is told that a producer's transaction ends: its transactional id and producer id, or -1."""
+
+
 class InitProducerId(ApiHandler):
-    """Lends epochs in front of brokers that do not check what a producer was."""
+    """Lends epochs in front of brokers that do not check what a producer was.
+
+    Args:
+        ends: See `Ends`; None: nobody is to be told.
+    """
 
     key = apis.INIT_PRODUCER_ID
     is_always_wanted = True
 
-    def __init__(self, lending: EpochLending) -> None:
+    def __init__(self, lending: EpochLending, ends: Ends | None = None) -> None:
         self._lending = lending
+        self._ends = ends
 
     def decide(self, held: HeldRequest) -> Handled:
+        """Lends an epoch, or lets the broker answer; what is believed of the producer's transaction ends."""
+        handled = self._lend(held)
+        return handled if self._ends is None else self._end(held, handled, self._ends)
+
+    def _end(self, held: HeldRequest, handled: Handled, ends: Ends) -> Handled:
+        """Takes note that a transaction ends: when the request comes, and when the broker has answered it."""
+        try:
+            value: InitProducerIdRequest = held.read()
+        except WireError:
+            return handled
+        transactional_id = value.transactional_id
+        if transactional_id is None:
+            return handled
+        ends(transactional_id, value.get("producer_id", _NOBODY))
+        if handled is not None:
+            return handled  # the broker has no transactions on managed topics, or has not said yet that it may have
+
+        def back(answer: InitProducerIdResponse) -> None:
+            ends(transactional_id, answer.producer_id)
+
+        return Translate(None, back)
+
+    def _lend(self, held: HeldRequest) -> Handled:
         """Lets pass what the broker can answer by itself, as far as that is known."""
         newest = held.offer.newest_init
         if (newest is not None and newest >= WITH_IDENTITY) or held.version > LENT_VERSIONS[-1]:

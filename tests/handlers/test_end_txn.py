@@ -1,4 +1,4 @@
-"""EndTxn passes, and ends what is believed of its producer (TXN-WITNESS)."""
+"""EndTxn and InitProducerId pass, and end what is believed of its producer (TXN-WITNESS)."""
 
 from typing import Any
 
@@ -9,6 +9,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.proxy.core.interception import Translate
 from kordon.proxy.handlers.end_txn import EndTxn
+from kordon.proxy.handlers.init_producer_id import InitProducerId
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
 from kordon.testing.transactions_in_memory import ID, P, TransactionsInMemory
 
@@ -46,6 +47,26 @@ async def test_a_belief_ends_when_the_request_passes_and_when_it_is_answered() -
     assert answered(decision, 3, Code.NONE) == Code.NONE
     assert not beliefs.is_open(CLAIM, 0, GROUND)
     assert worker.brokers.dropped == [P, P], "what it has not sent would fall into its next transaction"
+
+
+async def test_a_belief_ends_with_another_instance_of_the_producer() -> None:
+    """InitProducerId fences who was before; its answer says whose producer id it is."""
+    worker = TransactionsInMemory()
+    beliefs = worker.transactions.beliefs(worker.topic)
+    lending: Any = None
+    handler = InitProducerId(lending, worker.transactions.ends)
+    held = worker.held(apis.INIT_PRODUCER_ID, 4, {"transactional_id": ID, "transaction_timeout_ms": 1_000})
+    held.offer.learn(4)
+    worker.transactions.see(CLAIM)
+    believe(worker)
+    decision = handler.decide(held)
+    assert isinstance(decision, Translate)
+    assert decision.body is None
+    assert not beliefs.is_open(CLAIM, 0, GROUND)
+    believe(worker)
+    told = response(apis.INIT_PRODUCER_ID)
+    decision.back(told.parse(4, told.build(4, {"producer_id": P, "producer_epoch": 1})))
+    assert not beliefs.is_open(CLAIM, 0, GROUND)
 
 
 @pytest.mark.parametrize(
