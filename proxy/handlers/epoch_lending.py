@@ -1,8 +1,8 @@
 """What Kordon does around an InitProducerId call of a broker that does not check what a producer was (KIP-360).
 
-It writes a claim to the log of lent epochs, calls the broker on the client's own connection, and writes what that has
-answered (`ordering/lent_epochs.py`). The client has proved before that it may write with its transactional id, and that
-the broker is the id's coordinator: nobody else adds to that log.
+It writes a claim to the log of lent epochs, calls the broker on the client's own connection once the claim counts, and
+writes what that has answered (CLAIM-FIRST, `ordering/lent_epochs.py`). The client has proved before that it may write
+with its transactional id, and that the broker is the id's coordinator: nobody else adds to that log.
 
 Once begun, it goes on without its client: a claim that nobody settles keeps the transactional id busy for a while.
 """

@@ -140,17 +140,17 @@ def called_again(lent: Lent, token: str) -> Lent | None:
 
 
 def released(lent: Lent, token: str) -> Lent | None:
-    """Returns the record that says that a call came to nothing; None: another proxy has taken over.
+    """Returns the record that says that a call came to nothing; None: the claim stays, or another proxy has taken over.
 
-    An epoch that the end of a transaction has taken stays taken.
+    It stays where the broker has ended a transaction for it: that took an epoch, so the current producer is fenced.
 
     Args:
         token: Of the request.
     """
     claim = lent.claim
-    if claim is None or claim.token != token:
+    if claim is None or claim.token != token or claim.epochs > 1:
         return None
-    return replace(lent, number=lent.number + 1, doubtful=lent.doubtful + claim.epochs - 1, claim=None)
+    return replace(lent, number=lent.number + 1, claim=None)
 
 
 def repeated(lent: Lent) -> Lent:

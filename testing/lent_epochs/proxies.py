@@ -130,6 +130,9 @@ class Proxy:
             yield self._rng.uniform(0, 0.02)
             if self.world.now - sent >= CALL_SECONDS:
                 return Refusal.BUSY
+            if self.world.is_refused():
+                yield from self._release(token)
+                return Refusal.BUSY
             came = self.world.call(self._rng.uniform(0, SLOW) if self._rng.random() < 0.05 else 0.01)
             while not came:
                 yield 0.02
@@ -140,6 +143,12 @@ class Proxy:
             sent = self.world.now
             if again is None or not (yield from self._write(again)):
                 return None
+
+    def _release(self, token: str) -> Generator[float, None, None]:
+        """Writes that the broker has refused a call; its client asks again."""
+        released = None if self._reader.lent is None else lent_epochs.released(self._reader.lent, token)
+        if released is not None:
+            yield from self._write(released)
 
     def _settle(self, token: str, answer: Identity) -> Generator[float, None, Answer | None]:
         while True:

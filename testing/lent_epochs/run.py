@@ -20,6 +20,8 @@ _CALM_SECONDS: Final = 200.0
 """In which all that was asked for is answered."""
 _FOLLOW_SECONDS: Final = 5.0
 """Between two looks at the log where nobody asks for anything."""
+_REFUSED: Final = 0.1
+"""Part of the calls that are refused, where any are."""
 _PROXIES: Final = 2
 _INSTANCES: Final = 6
 
@@ -29,9 +31,10 @@ class World:
 
     Args:
         round_kordon: Whether an instance comes round Kordon; no proxy sleeps or dies then.
+        refuses: Whether the broker refuses some calls without giving an epoch (NOT_COORDINATOR, a wrong timeout).
     """
 
-    def __init__(self, seed: int, *, round_kordon: bool = False) -> None:
+    def __init__(self, seed: int, *, round_kordon: bool = False, refuses: bool = False) -> None:
         self.rng = Random(seed)  # noqa: S311 - a seed replays
         self.now = 0.0
         self.coordinator = Coordinator(self.rng)
@@ -43,6 +46,7 @@ class World:
         """Requests, by the tokens that proxies give them."""
         self.bypassed_at = float("inf")
         self._round_kordon = round_kordon
+        self._refuses = refuses
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._proxies = [Proxy(self, self.rng) for _ in range(_PROXIES)]
@@ -58,6 +62,10 @@ class World:
         came: list[Identity | None] = []
         self.at(seconds, lambda: came.append(self.coordinator.init()))
         return came
+
+    def is_refused(self) -> bool:
+        """Whether the broker refuses the next call."""
+        return self._refuses and self.rng.random() < _REFUSED
 
     def send(self, request: Request) -> None:
         """Has some proxy serve a request."""
@@ -157,6 +165,6 @@ class World:
         self.promises.on_bypass(given)
 
 
-def play(seed: int, *, round_kordon: bool = False) -> list[str]:
+def play(seed: int, *, round_kordon: bool = False, refuses: bool = False) -> list[str]:
     """Returns which promises one seed breaks, in words."""
-    return World(seed, round_kordon=round_kordon).play()
+    return World(seed, round_kordon=round_kordon, refuses=refuses).play()

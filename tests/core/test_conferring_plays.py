@@ -3,6 +3,8 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from kordon.codecs import apis
 from kordon.codecs.messages import response
 from kordon.proxy.config.config import Limits
@@ -23,6 +25,7 @@ from kordon.proxy.core.events import (
     StartConferring,
 )
 from kordon.proxy.core.interception import PROOF, Confer, Decision, NothingManaged
+from kordon.proxy.core.rewrite import Offer
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer, PendingRequest
@@ -30,6 +33,7 @@ from kordon.testing.plays import Broker, Client, feed, request_frame, response_f
 
 INIT, VERSION = apis.INIT_PRODUCER_ID, 1
 HEARTBEAT = 12
+ADVERTISED = Advertised(host="proxy", base_port=1)
 
 
 async def _nobody_answers(_: object) -> Answer:
@@ -117,6 +121,34 @@ def test_nothing_of_the_client_stands_between_a_question_and_its_answer() -> Non
     assert stage.others[1:] == [ReadOn(CONFERRING)]
     stage.sends(Client)
     assert stage.to_broker == QUESTION * 2 + NEXT
+
+
+@pytest.mark.parametrize(
+    ("newest", "offered"), [(0, 4), (1, 4), (2, 4), (3, 3), (4, 4), (5, 5), (6, 6)], ids=lambda each: f"{each}"
+)
+def test_versions_with_id_and_epoch_are_offered_where_the_broker_has_none(newest: int, offered: int) -> None:
+    """Whatever version of ApiVersions asks; and what the broker has is told."""
+    for version in range(6):
+        told: list[int] = []
+        rows = [{"api_key": INIT, "max_version": newest}, {"api_key": HEARTBEAT, "max_version": 2}]
+        body = response(apis.API_VERSIONS).build(version, {"api_keys": rows})
+        changed, _ = Offer(lends_epochs=True, told=told.append).apply(version, body, ADVERTISED)
+        unchanged, _ = Offer(told=told.append).apply(version, body, ADVERTISED)
+        assert told == [newest] * 2
+        assert _offered(version, changed) == {INIT: offered, HEARTBEAT: 2}
+        assert _offered(version, unchanged) == {INIT: newest, HEARTBEAT: 2}
+
+
+def test_a_broker_that_does_not_know_the_version_says_nothing_of_others() -> None:
+    """It offers ApiVersions alone (KIP-511), and is asked again."""
+    told: list[int] = []
+    body = response(apis.API_VERSIONS).build(0, {"error_code": 35, "api_keys": [{"api_key": 18, "max_version": 3}]})
+    assert Offer(lends_epochs=True, told=told.append).apply(5, body, ADVERTISED) == (body, {})
+    assert told == []
+
+
+def _offered(version: int, body: bytes) -> dict[int, int]:
+    return {row.api_key: row.max_version for row in response(apis.API_VERSIONS).parse(version, body).api_keys}
 
 
 def test_an_answer_of_an_earlier_request_comes_first() -> None:

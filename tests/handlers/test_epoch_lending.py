@@ -147,6 +147,18 @@ async def test_of_two_proxies_one_calls(records: Records, broker: Broker) -> Non
     assert broker.calls == 2
 
 
+async def test_of_two_claims_at_once_one_counts(records: Records, broker: Broker) -> None:
+    """Both proxies have seen none before. One calls the broker, and the other one's client asks again."""
+    two = [EpochLending(InMemory(records), lambda: records.now) for _ in range(2)]
+    broker.held = asyncio.Event()
+    serving = [asyncio.ensure_future(each.serve(ID, None, broker.call)) for each in two]
+    done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
+    assert [each.result() for each in done] == [Told(Outcome.BUSY)]
+    broker.held.set()
+    assert given(0) in await asyncio.gather(*serving)
+    assert broker.calls == 1
+
+
 async def test_the_end_of_a_transaction_is_waited_for(lending: EpochLending, broker: Broker, records: Records) -> None:
     """It takes an epoch, so the claim is for one more."""
     broker.first = [BUSY, BUSY]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import repeat
 
 import pytest
 
@@ -11,7 +12,7 @@ from kordon.testing import dying_lender
 from kordon.testing.cluster import Cluster
 from kordon.testing.jars import DEFAULT, VERSIONS
 from kordon.testing.kip_360 import coordinator_plays as asked
-from kordon.testing.kip_360.client import Client, Stage
+from kordon.testing.kip_360.client import NOBODY, Client, Stage
 from kordon.testing.kip_360.coordinator_plays import OLD, WITH_FENCED
 from kordon.testing.kip_360.expiry_plays import FORGETFUL, OF_IDS_WITH_ID_AND_EPOCH, expired_ids
 from kordon.testing.kip_360.last_epochs import write_last_epochs
@@ -110,6 +111,23 @@ def own_topics(brokers: Cluster) -> set[str]:
     with PlainConnection(brokers.bootstrap()) as connection:
         rows = connection.ask(apis.METADATA, 1, {"topics": None}).topics
     return {row.name for row in rows if row.name == "__kordon.producers"}
+
+
+def written(two: list[ProxyProcess]) -> float:
+    return sum(proxy.metric("kordon_epochs_records_total", kind="written") for proxy in two)
+
+
+def test_a_flood_of_requests_and_ids_costs_no_more_than_it_asks_for(two: list[ProxyProcess]) -> None:
+    """One connection has one request under way, and a long transactional id has a short key."""
+    with Client(stage(two[0]), "x" * 30_000) as client:
+        client.wait_for_coordinator()
+        assert client.init(version=OLD) == "A 0"
+        before = written(two)
+        assert client.init_many(repeat(NOBODY, 50), OLD).epoch == 50
+        assert written(two) == before + 2 * 50
+        stale = client.last.at(3)
+        assert [client.init(stale, WITH_FENCED) for _ in range(20)] == [FENCED] * 20
+        assert written(two) == before + 2 * 50
 
 
 def test_clients_see_nothing_of_the_topic(brokers: Cluster, two: list[ProxyProcess]) -> None:

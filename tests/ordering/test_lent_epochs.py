@@ -12,6 +12,7 @@ from kordon.proxy.ordering.lent_epochs import (
     called_again,
     counts,
     decide,
+    released,
     repeated,
     settled,
 )
@@ -149,3 +150,14 @@ def test_a_late_record_does_not_stay_the_last_of_its_key() -> None:
     assert replace(log[-1], number=SETTLED.number) == SETTLED
     assert decide(log[-1], asked(FIRST), may_take_over=True) == SECOND
     assert decide(late, asked(FIRST), may_take_over=True) is FENCED
+
+
+def test_a_refused_call_leaves_no_claim() -> None:
+    """Nobody waits for it, unless an epoch was taken to end a transaction: whoever has the current one is fenced."""
+    claimed_now = replace(SETTLED, claim=Claim("a", SECOND))
+    assert released(claimed_now, "a") == replace(SETTLED, number=5)
+    assert released(claimed_now, "b") is None
+    assert released(SETTLED, "a") is None
+    busy = called_again(claimed_now, "a")
+    assert busy is not None
+    assert released(busy, "a") is None

@@ -1,11 +1,13 @@
 """Two proxies lend epochs on an old broker, and sleep and die at every step: what producers are promised holds."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 
-from kordon.proxy.ordering.lent_epochs import Refusal
+from kordon.proxy.ordering import lent_epochs
+from kordon.proxy.ordering.lent_epochs import Lent, Refusal
 from kordon.testing.lent_epochs.producers import Promises, Request
 from kordon.testing.lent_epochs.proxies import Answer, Proxy
 from kordon.testing.lent_epochs.rules import RULES, Rule
@@ -21,6 +23,24 @@ def test_producers_get_what_they_are_promised(*, round_kordon: bool) -> None:
     """No zombie goes on, nobody is fenced alone, and who asks again is told the same."""
     broken = {seed: found for seed in SEEDS if (found := play(seed, round_kordon=round_kordon))}
     assert broken == {}
+
+
+@pytest.mark.parametrize("round_kordon", [False, True], ids=["proxies die", "one comes round Kordon"])
+def test_a_broker_that_refuses_calls_breaks_no_promise(*, round_kordon: bool) -> None:
+    """What it has refused took no epoch, unless it had to end a transaction before."""
+    broken = {seed: found for seed in SEEDS if (found := play(seed, round_kordon=round_kordon, refuses=True))}
+    assert broken == {}
+
+
+def test_a_claim_for_which_a_transaction_was_ended_is_not_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a producer that is fenced already is told that it has the current epoch."""
+
+    def given_back(lent: Lent, token: str) -> Lent | None:
+        claim = lent.claim
+        return replace(lent, number=lent.number + 1, claim=None) if claim is not None and claim.token == token else None
+
+    monkeypatch.setattr(lent_epochs, "released", given_back)
+    assert any(play(seed, refuses=True) for seed in reversed(SEEDS_WITHOUT_A_RULE))
 
 
 @pytest.mark.deep
