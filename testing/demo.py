@@ -1,7 +1,8 @@
-"""`make demo`: real clients on real brokers, directly and through Kordon, in four parts.
+"""`make demo`: real clients on real brokers, directly and through Kordon, in five parts.
 
 Kafka alone breaks the order of keys when a topic grows; clients cannot tell Kordon from a broker; a topic grows and
-shrinks while a proxy is killed, and Spark audits that; the SDK moves state with its keys. Nothing is left running.
+shrinks while a proxy is killed, and Spark audits that; the SDK moves state with its keys; KIP-360 has a table. Nothing
+is left running.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from rich.table import Table
 from kordon.testing.cluster import Cluster, ClusterFailed
 from kordon.testing.demo_clients import Account, Digest, librdkafka_consume, values
 from kordon.testing.demo_growing import grow_and_shrink
+from kordon.testing.demo_kip_360 import show_kip_360
 from kordon.testing.demo_words import count_words
 from kordon.testing.jars import MissingTool, jars_dir
 from kordon.testing.proxy_process import ProxyFailed, ProxyProcess
@@ -252,6 +254,13 @@ def demonstrate(console: Console) -> list[str]:
         "Three counters of words keep their counts in memory. The SDK tells them when keys move from one to another.",
     )
     wrong += count_words(console)
+    _part(
+        console,
+        5,
+        "epochs of transactional producers (KIP-360)",
+        "Not run here: this is the table of docs/kip-360.md, which tests hold against these brokers and Kordon.",
+    )
+    show_kip_360(console)
     left = psutil.Process().children(recursive=True)
     return wrong + [f"still running: {process}" for process in left]
 

@@ -2,9 +2,12 @@
 
 import re
 from dataclasses import replace
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from kordon.testing.demo_kip_360 import cells, show_kip_360
 from kordon.testing.jars import VERSIONS
 from kordon.testing.kip_360 import page
 from kordon.testing.kip_360.page import PATH, printed, reasons
@@ -72,3 +75,13 @@ def test_the_page_has_versions_that_tests_can_run_with() -> None:
     assert re.findall(r"^\| case \| Kafka (\S+) ", PATH.read_text(), re.MULTILINE) == [page.BROKERS[0]] * len(
         page.SECTIONS
     )
+
+
+def test_the_demo_shows_each_case_of_the_coordinator() -> None:
+    """By the brokers that the page has, and by Kordon in front of the oldest of them."""
+    output = StringIO()
+    show_kip_360(Console(file=output, width=200))
+    shown = [line.strip().split("  ")[0] for line in output.getvalue().splitlines()]
+    assert [each for each in shown if each in {row.case for row in COORDINATOR}] == [row.case for row in COORDINATOR]
+    (repeated,) = (row for row in COORDINATOR if row.case == "2b: and again")
+    assert list(cells(repeated)) == ["A 1", "=", "not there", "="]
