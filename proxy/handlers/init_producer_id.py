@@ -139,11 +139,12 @@ class _Asked(ConferredRequest):
 
     async def _newest(self, ask: Ask) -> int:
         """Returns the newest version that the broker has."""
-        if self._offer.newest_init is None:
+        newest = self._offer.newest_init
+        if newest is None:
             answer = await ask(_API_VERSIONS, api_versions.REQUEST.build(_API_VERSIONS.version, {}))
             offered = {row.api_key: row.max_version for row in answer.api_keys}
-            self._offer.newest_init = offered.get(apis.INIT_PRODUCER_ID, 0)
-        return self._offer.newest_init
+            newest = self._offer.newest_init = offered.get(apis.INIT_PRODUCER_ID, 0)
+        return newest
 
     async def _checked(self, ask: Ask, transactional_id: str) -> int:
         """Returns why the broker would not serve the client; NONE: it would."""
