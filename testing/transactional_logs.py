@@ -85,12 +85,13 @@ class History:
         self.events[q].append(Marker(offset, producer_id, epoch, is_commit))
 
     def write(self, v: int, values: tuple[str, ...], producer_id: int = 9, epoch: int = 0, **more: Any) -> None:
-        """Writes a batch to where a virtual partition lives; `protocol` is that of its transaction."""
+        """Writes a batch to where a virtual partition lives; `protocol` is its transaction's, `at_ms` its time."""
         protocol: Protocol | None = more.get("protocol")
         home = self.layout.chains[v].home
         assert home is not None
         identity = BatchIdentity(tag(v, home.move, writer_id(producer_id, protocol)), epoch, 0)
-        batch = build_copies([Copy(value.encode(), value.encode(), 1_000) for value in values], identity)
+        at_ms: int = more.get("at_ms", 1_000)
+        batch = build_copies([Copy(value.encode(), value.encode(), at_ms) for value in values], identity)
         offset = self.logs[home.partition].write(batch)
         txn = Batch(offset, producer_id, epoch, protocol) if protocol is not None else None
         self.written.append(Written(v, home.partition, home.move, offset, values, txn))

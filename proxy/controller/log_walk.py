@@ -11,8 +11,10 @@ import structlog
 from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
+from kordon.codecs.records import look_batch
 from kordon.codecs.split import CONTROL, Batch, split
 from kordon.codecs.unpack import OpenedRecord
+from kordon.codecs.witness import is_witness
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batched_fetcher import WAIT_MS, Want
 from kordon.proxy.kafka.ends import PartitionEnds
@@ -25,6 +27,8 @@ log = structlog.get_logger(__name__)
 _EMPTY_ANSWERS: Final = 5
 """In a row, to requests that ask for nothing else, after which nothing stands below the high watermark."""
 _RETRY_SECONDS: Final = 0.2
+_TRANSACTIONAL: Final = 0x10
+"""The attribute bit of a batch of a transaction, of which data have none in the log."""
 
 
 class Stretch(NamedTuple):
@@ -41,7 +45,12 @@ class Stretch(NamedTuple):
     def seen(self, homes: FormerHomes, batch: Batch) -> Visible | Hidden:
         """Says what one of the batches is; see `FormerHomes.look`."""
         is_control = bool(batch.attributes & CONTROL)
+        if batch.attributes & _TRANSACTIONAL and not is_control and self._is_witness(batch):
+            return Hidden.CONTROL
         return homes.look(self.partition, batch.producer_id, batch.base_offset, is_control=is_control)
+
+    def _is_witness(self, batch: Batch) -> bool:
+        return is_witness(look_batch(self.records, batch.start), self.records[batch.start : batch.end])
 
 
 class LogWalk:

@@ -33,12 +33,15 @@ from kordon.proxy.ordering.lookups import (
     LATEST,
     LATEST_TIERED,
     MAX_TIMESTAMP,
+    NOTHING,
     FoundOffset,
     partitions_to_ask,
     resolve,
     visible,
 )
 from kordon.proxy.reads.stable_ends import StableEnds
+from kordon.proxy.reads.timed_offsets import NOWHERE, TimedOffsets
+from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import VIRTUAL, View
 
@@ -84,7 +87,7 @@ class ListOffsets(ServedApi[Request, Response]):
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told a lower end than one before (NO-FALSE-END). Raises UpstreamUnavailable.
         may_serve: Whether this worker's lease lives.
-        stable: Tells read_committed readers how far topics with transactions are stable.
+        reads: Of the worker: they tell what brokers do not know of topics with transactions.
     """
 
     key = apis.LIST_OFFSETS
@@ -99,10 +102,11 @@ class ListOffsets(ServedApi[Request, Response]):
         may_serve: Callable[[], bool] = lambda: True,
         view: View = VIRTUAL,
         *,
-        stable: StableEnds | None = None,
+        reads: WorkerReads | None = None,
     ) -> None:
         self._view = view
-        self._stable = stable
+        self._stable = StableEnds(reads) if reads is not None else None
+        self._timed = TimedOffsets(reads) if reads is not None else None
         self._read_layouts_to_end = read_layouts_to_end
         self._may_serve = may_serve
         self._topics = topics
@@ -168,9 +172,28 @@ class ListOffsets(ServedApi[Request, Response]):
     ) -> list[FoundOffset]:
         plans = [partial(self._plan, version, wish) for wish in wishes]
         found = await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
-        if told is not self._told_stable:
+        if not any(self._has_transactions(wish.topic) for wish in wishes):
             return found
-        return list(await asyncio.gather(*map(self._committed, wishes, found)))
+        timed = await asyncio.gather(*map(self._by_time, wishes, found))
+        if told is not self._told_stable:
+            return timed
+        return await asyncio.gather(*map(self._committed, wishes, timed))
+
+    async def _by_time(self, wish: OffsetWish, found: FoundOffset) -> FoundOffset:
+        """Returns what a client is told in place of a witness or a marker that was found by time."""
+        is_timed = wish.timestamp >= 0 and found.offset >= 0 and not found.error
+        if self._timed is None or not is_timed or not self._has_transactions(wish.topic):
+            return found
+        try:
+            place = find_place(self._topics, wish.topic, wish.partition, self._view)
+        except Unsettled as error:
+            return FoundOffset(error=error.code)
+        offset = await self._timed.of(place.topic, place.stream, found.offset, wish.timestamp)
+        if offset is None or not (place.is_current and self._may_serve()):
+            return FoundOffset(error=Code.LEADER_NOT_AVAILABLE)
+        if offset == NOWHERE:
+            return NOTHING
+        return found if offset == found.offset else FoundOffset(offset, wish.timestamp)
 
     async def _committed(self, wish: OffsetWish, found: FoundOffset) -> FoundOffset:
         """Returns what a read_committed reader is told in place of what was found of a topic with transactions."""

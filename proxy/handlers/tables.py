@@ -65,7 +65,6 @@ from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.reads.aborted import ReadCommitted
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.gating import Gates
-from kordon.proxy.reads.stable_ends import StableEnds
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopics
@@ -127,8 +126,7 @@ class WorkerParts:
 def virtual_handlers(worker: WorkerParts) -> Handlers:
     """Returns the handlers of stock connections."""
     topics, questions = worker.topics, PartitionLeaderRequests(worker.links, worker.leaders)
-    stable = StableEnds(worker.reads)
-    offsets = ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, stable=stable)
+    offsets = ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, reads=worker.reads)
     handlers = [
         *_in_both_views(worker),
         ApiVersions(offers_dialect=worker.offers_dialect, lends_epochs=lambda: worker.lending.is_possible),
@@ -159,7 +157,6 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
 def physical_handlers(worker: WorkerParts) -> Handlers:
     """Returns the handlers of connections that speak the dialect."""
     topics, questions = worker.topics, PartitionLeaderRequests(worker.links, worker.leaders)
-    stable = StableEnds(worker.reads)
     fetching = FetchHandler(worker.reads, worker.gates)
     handlers = [
         *_in_both_views(worker),
@@ -167,7 +164,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
         AddPartitionsToTxn(),
         Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
-        ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL, stable=stable),
+        ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL, reads=worker.reads),
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
         DialectMetadata(RetiredPartitions(topics, worker.reads.ends.of)),
         DialectDescribeTopicPartitions(),

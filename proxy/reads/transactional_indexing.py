@@ -13,10 +13,10 @@ from kordon.codecs.records import BatchHeader, look_batch
 from kordon.codecs.retag import retag, set_transactional
 from kordon.codecs.split import CONTROL, Batch
 from kordon.codecs.witness import is_witness
-from kordon.proxy.ordering.identity import untag
+from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, protocol_of
 from kordon.proxy.ordering.reading import Hidden, Resident
 from kordon.proxy.ordering.transactions import events
-from kordon.proxy.ordering.transactions.events import Marker, Witness
+from kordon.proxy.ordering.transactions.events import Marker, Protocol, Witness
 from kordon.proxy.ordering.transactions.open_batches import OwnBatch
 from kordon.proxy.reads.indexing import Indexed, Indexer
 
@@ -31,10 +31,11 @@ class TransactionalIndexer(Indexer):
         if owner.stay.tagged and self._hides_witness(records, batch, found):
             return
         super()._give(records, batch, owner, found)
-        header = look_batch(records, batch.start)
-        txn = None if owner.is_bypass or not owner.stay.tagged else _transaction_of(batch, header)
-        if txn is None:
+        protocol = protocol_of(batch.producer_id)
+        if protocol is None or owner.is_bypass or not owner.stay.tagged:
             return
+        header = look_batch(records, batch.start)
+        txn = _transaction_of(batch, header, protocol)
         retag(records, batch.start, txn.producer_id, txn.epoch, header.base_sequence)
         set_transactional(records, batch.start, is_transactional=True)
         entries = found.entries[owner.v]
@@ -48,9 +49,10 @@ class TransactionalIndexer(Indexer):
             self._note_marker(records, batch, found)
         before = {v: len(entries) for v, entries in found.entries.items()}
         await super()._hide(records, batch, kind, found)
-        txn = _transaction_of(batch, look_batch(records, batch.start)) if kind is Hidden.DIALECT else None
-        if txn is None:
+        protocol = protocol_of(batch.producer_id) if kind is Hidden.DIALECT else None
+        if protocol is None:
             return
+        txn = _transaction_of(batch, look_batch(records, batch.start), protocol)
         for v, entries in found.entries.items():
             for at in range(before.get(v, 0), len(entries)):
                 entries[at] = entries[at]._replace(txn=txn)
@@ -76,9 +78,6 @@ class TransactionalIndexer(Indexer):
             found.seen.append(Marker(batch.base_offset, header.producer_id, header.producer_epoch, is_commit))
 
 
-def _transaction_of(batch: Batch, header: BatchHeader) -> events.Batch | None:
-    """Returns the batch as one of a transaction; None: it is of none."""
-    identity = untag(batch.producer_id)
-    if identity is None or identity.protocol is None:
-        return None
-    return events.Batch(batch.base_offset, identity.client_id, header.producer_epoch, identity.protocol)
+def _transaction_of(batch: Batch, header: BatchHeader, protocol: Protocol) -> events.Batch:
+    """Returns a batch under a tagged producer id as one of a transaction."""
+    return events.Batch(batch.base_offset, batch.producer_id & LARGEST_CLIENT_ID, header.producer_epoch, protocol)

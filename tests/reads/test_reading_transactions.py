@@ -20,6 +20,7 @@ from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.reads import absence_questions, log_transactions, stay_read
 from kordon.proxy.reads.stable_ends import StableEnds
+from kordon.proxy.reads.timed_offsets import NOWHERE, TimedOffsets
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.testing.random_logs import LEADER_EPOCH, NAME, consume, fetch, is_asked_again
 from kordon.testing.transactional_logs import History, TransactionBroker, broker_of, histories, readers_of_history
@@ -253,7 +254,7 @@ async def test_one_request_looks_ahead_within_a_bound_and_the_next_goes_on(monke
         at, values = 0, list[str]()
         while not values:
             before = readers.tally.pulled_bytes
-            row = (await fetch(readers, {0: at}, isolation_level=COMMITTED))[0]
+            row = (await fetch(readers, {0: at}, isolation_level=COMMITTED, max_wait_ms=100))[0]
             at = consume(row.records, at, values)
             pulled.append(readers.tally.pulled_bytes - before)
         assert values[0] == "open"
@@ -274,6 +275,21 @@ async def test_what_an_index_has_forgotten_is_read_again_for_one_producer(monkey
     async with reading(history, most_bytes=300) as readers:
         end = history.logs[0].end
         assert (await read_to(readers, 0, 0, end, isolation_level=COMMITTED))[0] == ["open for long"]
+
+
+@pytest.mark.parametrize(("asked_ms", "wanted"), [(500, 7), (2_000, 8), (9_000, NOWHERE)])
+async def test_no_witness_or_marker_is_the_answer_to_a_time(asked_ms: int, wanted: int) -> None:
+    """Both are as young as can be; a record behind them is told that is as young as was asked for, or none."""
+    history = committed()  # the marker stands at 4
+    history.write(1, ("of a neighbour",), at_ms=3_000)
+    history.mark(0, P, 5, is_commit=False)
+    history.write(0, ("old",), at_ms=1_000)
+    history.write(0, ("young",), at_ms=2_000)
+    readers, topic = readers_of_history(history, 150, 1 << 20)
+    timed = TimedOffsets(readers)
+    assert await timed.of(topic, 0, 4, asked_ms) == wanted
+    assert await timed.of(topic, 0, 5, asked_ms) == 5, "a neighbour's record is told as ever"
+    await readers.close()
 
 
 async def test_topics_without_transactions_are_read_as_ever() -> None:
