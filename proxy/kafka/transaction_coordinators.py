@@ -30,8 +30,8 @@ MOST_TRANSACTIONS: Final = 20_000
 """Open at a time; more are not looked at."""
 STATE_TOPIC: Final = "__transaction_state"
 RIGHT: Final = "Kordon needs the right Describe on all transactional ids: docs/rights.md#what-kordon-needs"
-_PROBE: Final = "__kordon.right-to-describe"
-"""A transactional id that nobody has."""
+_PROBE: Final = "3f9c51d2-right-to-describe"
+"""A transactional id that nobody has. It does not begin as Kordon's own names, to which Kordon may have more rights."""
 _AT_ONCE: Final = 500
 _VERSIONS: Final = range(1)
 
