@@ -133,6 +133,7 @@ class TransactionsInMemory:
         self.serves = True
         self.permit: UpstreamUnavailable | None = None
         """Why the topic has no transactions."""
+        self.permits_asked = 0
         self.tasks = Tasks()
         brokers: Any = self.brokers
         self.transactions = Transactions(brokers, brokers, brokers, brokers, self.tasks)
@@ -172,6 +173,7 @@ class TransactionsInMemory:
         return [each.error_code for each in told.responses[0].partition_responses]
 
     async def _allow(self, topic: ManagedTopic) -> None:
+        self.permits_asked += 1
         if self.permit is not None:
             raise self.permit
 

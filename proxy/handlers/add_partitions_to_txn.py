@@ -107,7 +107,6 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
 
     def __init__(self, transactions: TransactionalProduce | None = None) -> None:
         self._produce = transactions
-        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
 
     def decide(self, held: HeldRequest) -> Handled:
         """Asks the client's broker for physical partitions in place of virtual ones."""
@@ -115,7 +114,7 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
             return super().decide(held)
         value: Request = held.read()
         topics = {row.name: topic for row in value.v3_and_below_topics if (topic := held.topics.named(row.name))}
-        return AddedPartitions(self._produce, self._turns, held, value, topics) if topics else None
+        return AddedPartitions(self._produce, held, value, topics) if topics else None
 
     def look(self, value: Request, topics: ManagedTopics) -> RefusedTransaction | None:
         """Looks at the topics that a request names."""
@@ -132,7 +131,6 @@ class AddedPartitions(ServedRequest):
     """A request that names managed topics.
 
     Args:
-        turns: Of all who open transactions on partitions.
         value: The request, read.
         topics: The managed topics that it names.
     """
@@ -142,13 +140,12 @@ class AddedPartitions(ServedRequest):
     def __init__(
         self,
         produce: TransactionalProduce,
-        turns: asyncio.Semaphore,
         held: HeldRequest,
         value: Request,
         topics: Mapping[str, ManagedTopic],
     ) -> None:
         self._produce = produce
-        self._turns = turns
+        self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._held = held
         self._rows = value.v3_and_below_topics
         self._topics = topics
@@ -159,9 +156,10 @@ class AddedPartitions(ServedRequest):
             value.v3_and_below_producer_epoch,
         )
         produce.transactions.see(self._claim)
-        self._named = {
-            name: sorted({v for row in self._rows if row.name == name for v in row.partitions}) for name in topics
-        }
+        self._named: dict[str, set[int]] = {name: set() for name in topics}
+        for row in self._rows:
+            if row.name in topics:
+                self._named[row.name].update(row.partitions)
         self._homes = {name: _homes(topic, self._named[name]) for name, topic in topics.items()}
         """By topic and virtual partition that is there, its home."""
         self._plans = {name: self._plan(topic) for name, topic in topics.items()}

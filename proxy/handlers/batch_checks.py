@@ -26,7 +26,8 @@ _ZSTD_SINCE: Final = 7
 class Unfit(NamedTuple):
     """Why records cannot be written."""
 
-    code: Code
+    code: int
+    """The error code; one of a broker's may be newer than `Code`."""
     message: str
 
 

@@ -189,7 +189,10 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
 
     async def told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
         """Returns the response for managed topics; raises SilentWriteFailed for errors that nobody waits for."""
-        if isinstance(asked, MixedProduce) and asked.prepared is not None and asked.rows:
+        if isinstance(asked, MixedProduce) and asked.prepared is not None:
+            if not asked.rows:
+                asked.prepared.in_line()
+                return Row({"responses": asked.refused})
             served: Row = await self.serve(asked.held.version, asked.value, asked.held.client, asked.prepared)
             served["responses"] = [*self.rows.topics_of(served), *asked.refused]
             return served

@@ -200,6 +200,8 @@ class PreparedProduce:
             entry.unfit = _TWO_PRODUCERS
         elif topic.layout.has_transactions:
             self._look(entry)
+        else:
+            self._need_right(entry)  # the layout is changed for good, and not for anybody
 
     def _look(self, entry: _Entry) -> None:
         transactions, q = self._produce.transactions, entry.home.partition
@@ -220,12 +222,15 @@ class PreparedProduce:
             entry.asked.append(under_way)
             return
         if step is Step.ASK_RIGHT:
-            right = self._connection.rights.get(entry.claim)
-            if right is None:
-                right = self._connection.rights[entry.claim] = _Asked()
-                self._right = entry.topic.name
-            entry.asked.append(right)
+            self._need_right(entry)
         entry.asks_leader = not beliefs.is_open(entry.claim, q, ground)
+
+    def _need_right(self, entry: _Entry) -> None:
+        right = self._connection.rights.get(entry.claim)
+        if right is None:
+            right = self._connection.rights[entry.claim] = _Asked()
+            self._right = entry.topic.name
+        entry.asked.append(right)
 
     def ask(self) -> None:
         """Makes the questions."""
@@ -259,9 +264,7 @@ class PreparedProduce:
             return _LATER
         for each in entry.asked:
             if each.code != Code.NONE:
-                return Unfit(
-                    Code(each.code), f"The transaction is refused by the client's broker: {name_of(each.code)}"
-                )
+                return Unfit(each.code, f"The transaction is refused by the client's broker: {name_of(each.code)}")
         if entry.unfit is not None:
             return entry.unfit
         transactions = self._produce.transactions
@@ -275,7 +278,8 @@ class PreparedProduce:
     async def _permit(self, topic: ManagedTopic) -> None:
         """Has a topic take transactions, and looks up its leaders; upon its next try the client finds that done."""
         entries = [entry for entry in self._entries.values() if entry.topic is topic]
-        if not topic.layout.has_transactions:
+        may_use = all(asked.code == Code.NONE for entry in entries for asked in entry.asked)
+        if may_use and not topic.layout.has_transactions:
             refusal = await self._produce.permits.allow(topic)
             for entry in entries:
                 entry.unfit = entry.unfit or refusal

@@ -12,6 +12,7 @@ from kordon.codecs.produce import Outcome
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.repeats import Repeats
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.ordering.transactions.beliefs import Ground
 from kordon.proxy.ordering.under_way import Partition
 from kordon.proxy.ordering.write_result import Result
 from kordon.proxy.ordering.write_sequencer import NO_PRODUCER, WriteSequencer
@@ -52,6 +53,8 @@ class StreamQueue:
 
     has_transactions: bool = False
     """Whether data of transactions have come."""
+    ground: Ground | None = None
+    """What all of them rest on that wait; None: that has to be looked at."""
 
     def home(self, *, may_serve: bool) -> Stay | Why:
         """Returns where the stream is written to now, or why it is not.

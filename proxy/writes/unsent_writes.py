@@ -151,6 +151,9 @@ class UnsentWrites:
     def _drop_groundless(self, queue: StreamQueue, partition: int) -> None:
         """Refuses data of transactions that nobody knows open any more where they would go to (TXN-WITNESS)."""
         ground = self._ground(queue.topic, partition)
+        if ground is not None and ground == queue.ground:
+            return
+        queue.ground = ground
         self._withdraw(queue, lambda write: write.ground is not None and write.ground != ground)
 
     def _withdraw(self, queue: StreamQueue, is_out: Callable[[ClientWrite], bool]) -> None:

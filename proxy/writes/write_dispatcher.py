@@ -115,6 +115,8 @@ class WriteDispatcher:
             queue = self._new_queue(topic, stream)
         if write.ground is not None:
             queue.has_transactions = True
+            if write.ground != queue.ground:
+                queue.ground = None
         if self._unsent.add(queue, write):
             if not self._sweeps:
                 self._sweep_later()

@@ -10,13 +10,14 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.records import look_batch
 from kordon.codecs.witness import is_witness
-from kordon.proxy.handlers.produce import Produce
+from kordon.proxy.handlers.produce import MixedProduce, Produce
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import Fence
 from kordon.proxy.topics.views import PHYSICAL
+from kordon.testing.managed_writes import a_batch
 from kordon.testing.transactions_in_memory import ID, TOPIC, P, TransactionsInMemory, asked_of, say_right, say_witness
 from kordon.testing.waiting import turns
 
@@ -118,10 +119,20 @@ async def test_data_of_v2_have_a_witness_before_them_on_the_clients_own_connecti
     assert not worker.brokers.asked
 
 
+TRANSACTION_ABORTABLE, NOT_ENOUGH_REPLICAS = 120, 19
+
+
 @pytest.mark.parametrize(
-    "code", [Code.INVALID_PRODUCER_EPOCH, Code.CONCURRENT_TRANSACTIONS, Code.NOT_LEADER_OR_FOLLOWER]
+    "code",
+    [
+        Code.INVALID_PRODUCER_EPOCH,
+        Code.CONCURRENT_TRANSACTIONS,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        TRANSACTION_ABORTABLE,
+        NOT_ENOUGH_REPLICAS,
+    ],
 )
-async def test_the_error_of_a_witness_is_the_batchs(code: Code) -> None:
+async def test_the_error_of_a_witness_is_the_batchs(code: int) -> None:
     """The broker has judged the client's own transaction."""
     worker = TransactionsInMemory()
     served = worker.decide(0, version=V2)
@@ -270,8 +281,20 @@ async def test_the_first_data_of_a_topic_wait_for_its_layout() -> None:
     worker = TransactionsInMemory()
     object.__setattr__(worker.topic.layout, "has_transactions", False)
     served = worker.decide(0, version=V2)
-    assert served.questions == ()
+    (right,) = served.questions
+    say_right(right)
     assert await worker.codes(served, V2) == [Code.NOT_LEADER_OR_FOLLOWER]
+    assert worker.permits_asked == 1
+
+
+async def test_nobody_changes_a_layout_under_anothers_transactional_id() -> None:
+    """OWN-TRANSACTION: that a topic has transactions is for good."""
+    worker = TransactionsInMemory()
+    object.__setattr__(worker.topic.layout, "has_transactions", False)
+    served = worker.decide(0, version=V2)
+    say_right(served.questions[0], Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert await worker.codes(served, V2) == [Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+    assert worker.permits_asked == 0
 
 
 async def test_a_topic_that_takes_no_transactions_says_so() -> None:
@@ -279,7 +302,9 @@ async def test_a_topic_that_takes_no_transactions_says_so() -> None:
     worker = TransactionsInMemory()
     object.__setattr__(worker.topic.layout, "has_transactions", False)
     worker.permit = TopicsRefused("orders is compacted", Code.INVALID_CONFIG)
-    assert await worker.codes(worker.decide(0, version=V2), V2) == [Code.INVALID_TXN_STATE]
+    served = worker.decide(0, version=V2)
+    say_right(served.questions[0])
+    assert await worker.codes(served, V2) == [Code.INVALID_TXN_STATE]
 
 
 @pytest.mark.parametrize(
@@ -297,6 +322,24 @@ async def test_what_can_be_no_transaction_is_refused(how: dict[str, Any], code: 
     assert served.questions == ()
     assert await worker.codes(served) == [code]
     assert worker.brokers.refused == [code]
+
+
+async def test_a_request_whose_topics_are_refused_holds_up_nobody() -> None:
+    """The client may not write to its managed topic, or it is not served; what comes behind goes on."""
+    worker = TransactionsInMemory()
+    known = worker.decide(0, version=V2)
+    say_witness(known.questions[0])
+    await worker.codes(known, V2)
+    batch = a_batch("a", producer_id=P, epoch=0, sequence=1, txn=1)
+    rows = [{"name": name, "partition_data": [{"index": 0, "records": batch}]} for name in (TOPIC, "ordinary")]
+    fields = {"transactional_id": ID, "acks": -1, "timeout_ms": 1_000, "topic_data": rows}
+    mixed = worker.handler.decide(worker.held(apis.PRODUCE, V2, fields))
+    assert isinstance(mixed, MixedProduce)
+    refused = mixed.refuse({TOPIC: Code.TOPIC_AUTHORIZATION_FAILED})
+    answer: Any = await worker.handler.told(refused)
+    (row,) = answer["responses"][0]["partition_responses"]
+    assert row["error_code"] == Code.TOPIC_AUTHORIZATION_FAILED
+    assert await worker.codes(worker.decide(0, version=V2, sequence=1), V2) == [Code.NONE]
 
 
 async def test_a_plain_batch_of_a_transactional_producer_is_a_plain_batch() -> None:

@@ -93,15 +93,29 @@ async def test_they_are_written_where_nothing_has_changed() -> None:
 async def test_what_rests_on_another_layout_is_refused_with_all_behind_it() -> None:
     """Other producers go on."""
     async with a_stage() as stage:
+        assert await stage.put(0) == Code.NONE
         under_way = await stage.fill()
-        old = stage.put(0)
+        old = stage.put(1)
         stage.topic.layout = stage.topic.layout.changed(stage.topic.layout.next_epoch(2), {0: 50, 1: 0})
-        behind, plain = stage.put(1), stage.send(0, 300)
+        behind, plain = stage.put(2), stage.send(0, 300)
         await stage.rest()
         stage.may_answer.set()
         await asyncio.gather(*under_way)
         assert {await old, await behind} == {Code.NOT_LEADER_OR_FOLLOWER}
         assert await plain == Code.NONE
+
+
+async def test_what_waits_while_the_layout_changes_is_refused() -> None:
+    """Though nothing comes behind it."""
+    async with a_stage() as stage:
+        assert await stage.put(0) == Code.NONE
+        under_way = await stage.fill()
+        old = stage.put(1)
+        await stage.rest()
+        stage.topic.layout = stage.topic.layout.changed(stage.topic.layout.next_epoch(2), {0: 50, 1: 0})
+        stage.may_answer.set()
+        await asyncio.gather(*under_way)
+        assert await old == Code.NOT_LEADER_OR_FOLLOWER
 
 
 async def test_what_rests_on_another_leader_is_refused() -> None:
@@ -112,6 +126,8 @@ async def test_what_rests_on_another_leader_is_refused() -> None:
         former = ground._replace(leader_epoch=ground.leader_epoch - 1)
         assert await stage.put(0, former) == Code.NOT_LEADER_OR_FOLLOWER
         assert await stage.put(0, ground) == Code.NONE
+        assert await stage.put(1, former) == Code.NOT_LEADER_OR_FOLLOWER
+        assert await stage.put(1, ground) == Code.NONE
 
 
 async def test_a_fence_refuses_them_and_holds_all_others() -> None:
