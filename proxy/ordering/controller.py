@@ -260,7 +260,7 @@ class Controller:
                 commands += self.begin(change, now)
             elif change.stage is Stage.WAITING and now >= self.alone_from:
                 commands += (
-                    self._give_up(change, now)
+                    self._abandon(change, _why_never(change, self.known), now)
                     or self.announcing.begin(change, new_id, now)
                     or _write_ahead(change, self.known, now)
                     or self._open(change, f"{new_id}-{change.topic}", now)
@@ -284,13 +284,10 @@ class Controller:
                 commands.append(ReadCuts(change.topic, change.fence.id, partitions, change.ahead))
         return commands
 
-    def _give_up(self, change: Change, now: float) -> list[Command]:
-        """Ends a change of which a layout would come that nobody goes by; nothing has been held for it."""
-        problem = why_never(self.known.records[change.topic], change.following(self.known.layout(change.topic)))
-        return self._abandon(change, problem, now) if problem else []
-
     def _abandon(self, change: Change, problem: str, now: float, code: int | None = None) -> list[Command]:
-        """Ends a change without a fence; what is announced of it is withdrawn first."""
+        """Ends a change for a problem, if there is one, without a fence; what is announced of it is withdrawn first."""
+        if not problem:
+            return []
         if self.announcing.stands(change.topic):
             change.problem, change.code = problem, code
             return self._cancel(change, now)
@@ -321,6 +318,11 @@ class Controller:
         if change.fence is not None:
             records += [(f"ack/{change.fence.id}/{each}", None) for each in sorted(change.acknowledged)]
         return [Commit(change.topic, tuple(records))]
+
+
+def _why_never(change: Change, known: KnownTopics) -> str:
+    """Says why nobody would go by the layout of which a change would come; nothing has been held for it."""
+    return why_never(known.records[change.topic], change.following(known.layout(change.topic)))
 
 
 def _write_ahead(change: Change, known: KnownTopics, now: float) -> list[Command]:

@@ -26,12 +26,12 @@ def waits_for(proxy: ProxyProcess, topic: str, name: str) -> bool:
     return f"transactions of {name}" in proxy.topic(topic)["state"]
 
 
-def changed(admin: AdminClient, topic: str, name: str, value: str | None) -> BaseException | None:
+def changed(admin: AdminClient, topic: str, name: str, value: str | None) -> str:
     """Sets a config of a topic, or (without a value) deletes it; returns the refusal."""
     operation = AlterConfigOpType.DELETE if value is None else AlterConfigOpType.SET
     entry = ConfigEntry(name, value or "", incremental_operation=operation)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-    return admin.incremental_alter_configs([resource])[resource].exception(CHANGE_SECONDS)
+    return str(admin.incremental_alter_configs([resource])[resource].exception(CHANGE_SECONDS))
 
 
 def test_a_change_waits_for_older_transactions_and_names_them(unled_cluster: Cluster) -> None:
@@ -67,7 +67,7 @@ def test_a_change_waits_for_older_transactions_and_names_them(unled_cluster: Clu
             ("kordon.virtual.partitions", None),
             ("kordon.janitor", "true"),
         ):
-            assert "has transactions" in str(changed(admin, "orders", name, value)), name
+            assert "has transactions" in changed(admin, "orders", name, value), name
 
 
 def test_the_next_controller_waits_for_the_same_transactions_when_one_is_killed(unled_cluster: Cluster) -> None:
