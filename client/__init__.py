@@ -9,7 +9,7 @@ lists what the SDK uses of aiokafka's inside.
 
 from kordon.client.consumer import OrderedConsumer
 from kordon.client.cooperative.consumer import CooperativeConsumer
-from kordon.client.cooperative.in_hand import Progress
+from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.settings import AcknowledgeType
 from kordon.client.errors import InvalidPartitionMetadataError, OutcomeUnknownError
 from kordon.client.group import MixedGroupError

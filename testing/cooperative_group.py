@@ -12,7 +12,8 @@ from random import Random
 from typing import TypeAlias
 from uuid import UUID
 
-from kordon.client.cooperative.in_hand import Entry, InHand, Limits
+from kordon.client.cooperative.entry import Entry
+from kordon.client.cooperative.in_hand import InHand, Limits
 from kordon.client.cooperative.range_text import Owner, UnreadRanges, build, parse
 
 Held: TypeAlias = Entry[int, bytes | None]

@@ -12,8 +12,9 @@ from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 from aiokafka.structs import TopicPartition
 
+from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.feeding import Feeding
-from kordon.client.cooperative.in_hand import InHand, Progress
+from kordon.client.cooperative.in_hand import InHand
 from kordon.client.cooperative.membership import Membership
 from kordon.client.cooperative.physical import PhysicalConsumer
 from kordon.client.cooperative.range_store import CommitMetadata

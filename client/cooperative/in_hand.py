@@ -10,87 +10,20 @@ a handler that does not return), its chain waits and no other one.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import Enum, auto
-from typing import Final, Generic, Literal, TypeAlias, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Generic, Literal, TypeAlias
 
-from kordon.client.cooperative.ranges import Range, between, settled
+from kordon.client.cooperative.entry import Entry, P, PartitionInHand, Progress, R, State
+from kordon.client.cooperative.ranges import Range
+from kordon.client.cooperative.turns import Turns
 
-R = TypeVar("R")
-"""The record of the application."""
-P = TypeVar("P", bound=Hashable)
-"""What names a partition."""
 Order: TypeAlias = Literal["key", "partition"] | None
 """Whose records follow one another: those of a key, of a partition, or nobody's."""
 
 _ALL: Final = b""
 """The one chain of a partition."""
-
-
-class State(Enum):
-    """What becomes of a record in hand."""
-
-    QUEUED = auto()
-    """It is not the first of its chain."""
-    READY = auto()
-    RUNNING = auto()
-    WAITING = auto()
-    """It is to be tried again later."""
-    GONE = auto()
-    """It is finished, or this member's no more."""
-
-
-@dataclass(slots=True, eq=False)
-class Entry(Generic[P, R]):
-    """A record in hand."""
-
-    partition: P
-    home: _Partition[P, R] = field(repr=False)
-    """Where it is in hand."""
-    offset: int
-    size: int
-    chain: bytes | None
-    """None: it follows nobody."""
-    record: R
-    attempts: int = 0
-    """How often it was started."""
-    state: State = State.QUEUED
-    next: Entry[P, R] | None = None
-
-
-@dataclass(slots=True)
-class _Partition(Generic[P, R]):
-    position: int
-    """The next offset to be fetched."""
-    ahead: deque[Range]
-    """What was finished before, behind the position."""
-    entries: dict[int, Entry[P, R]] = field(default_factory=dict[int, Entry[P, R]])
-    """By offset, ascending."""
-    last: dict[bytes, Entry[P, R]] = field(default_factory=dict[bytes, Entry[P, R]])
-    """The last record of each chain."""
-    size: int = 0
-    changes: int = 0
-    """Grows with everything that changes what is finished."""
-
-    def was_finished(self, offset: int) -> bool:
-        """Whether a record was finished before this member had the partition; ask in the order of offsets."""
-        while self.ahead and self.ahead[0][1] <= offset:
-            self.ahead.popleft()
-        return bool(self.ahead) and self.ahead[0][0] <= offset
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What is finished of a partition."""
-
-    stable: int
-    """All before it."""
-    ranges: tuple[Range, ...]
-    """And these behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +49,8 @@ class InHand(Generic[P, R]):
         """How many records are started and not finished."""
         self._order = order
         self._limits = limits
-        self._partitions: dict[P, _Partition[P, R]] = {}
-        self._ready: deque[Entry[P, R]] = deque()
-        self._waiting: list[tuple[float, int, Entry[P, R]]] = []
-        self._numbers = itertools.count()
+        self._partitions: dict[P, PartitionInHand[P, R]] = {}
+        self._turns: Turns[P, R] = Turns()
 
     @property
     def partitions(self) -> Collection[P]:
@@ -135,7 +66,7 @@ class InHand(Generic[P, R]):
             ranges: What is finished behind it, in order.
         """
         assert partition not in self._partitions
-        self._partitions[partition] = _Partition(position, deque(ranges))
+        self._partitions[partition] = PartitionInHand(position, deque(ranges))
 
     def revoke(self, partitions: Iterable[P]) -> list[Entry[P, R]]:
         """Gives partitions up, with all that is in hand of them.
@@ -170,7 +101,9 @@ class InHand(Generic[P, R]):
             assert offset >= held.position
             held.position = offset + 1
             if not held.was_finished(offset):
-                self._add(held, Entry(partition, held, offset, size, self._chain(key), record))
+                entry = Entry(partition, held, offset, size, _chain(self._order, key), record)
+                if held.add(entry):
+                    self._turns.add(entry)
         held.position = max(held.position, position)
         held.changes += 1
 
@@ -193,24 +126,18 @@ class InHand(Generic[P, R]):
         """Starts the next record that may be started; None: there is none now."""
         if self.running >= self._limits.running:
             return None
-        self._awake(now)
-        while self._ready:
-            entry = self._ready.popleft()
-            if entry.state is State.READY:
-                entry.state = State.RUNNING
-                entry.attempts += 1
-                self.running += 1
-                return entry
-        return None
+        entry = self._turns.next(now)
+        if entry is not None:
+            self.running += 1
+        return entry
 
     def can_start(self, now: float) -> bool:
         """Whether `start` may return a record."""
-        self._awake(now)
-        return bool(self._ready) and self.running < self._limits.running
+        return self.running < self._limits.running and self._turns.is_any(now)
 
     def next_due(self) -> float | None:
         """Returns when the next record that waits may be started again."""
-        return self._waiting[0][0] if self._waiting else None
+        return self._turns.next_due()
 
     def find(self, partition: P, offset: int) -> Entry[P, R] | None:
         """Returns the record in hand at an offset."""
@@ -225,15 +152,15 @@ class InHand(Generic[P, R]):
         """
         if entry.state is State.GONE:
             return False
-        held = entry.home
-        del held.entries[entry.offset]
-        held.size -= entry.size
-        held.changes += 1
         before, entry.state = entry.state, State.GONE
+        held = entry.home
+        held.drop(entry)
         if before is State.RUNNING:
             self.running -= 1
         if before is not State.QUEUED:
-            self._go_on(held, entry)
+            following = held.following(entry)
+            if following is not None:
+                self._turns.add(following)
         return True
 
     def release(self, entry: Entry[P, R], due: float) -> bool:
@@ -248,19 +175,13 @@ class InHand(Generic[P, R]):
         """
         if entry.state is not State.RUNNING:
             return False
-        entry.state = State.WAITING
         self.running -= 1
-        heapq.heappush(self._waiting, (due, next(self._numbers), entry))
+        self._turns.wait(entry, due)
         return True
 
     def progress(self, partition: P) -> Progress:
         """Returns what is finished of a partition."""
-        held = self._partitions[partition]
-        stable = next(iter(held.entries), held.position)
-        ranges = list(between(held.entries, held.position))
-        if held.ahead:
-            stable, ranges = settled(stable, [*ranges, *(each for each in held.ahead if each[1] > held.position)])
-        return Progress(stable, tuple(ranges))
+        return self._partitions[partition].progress()
 
     def changes(self, partition: P) -> int:
         """Returns a number that grows with everything that changes what is finished."""
@@ -274,46 +195,12 @@ class InHand(Generic[P, R]):
         """Returns how many records are in hand of each partition."""
         return {partition: len(held.entries) for partition, held in self._partitions.items()}
 
-    def _chain(self, key: bytes | None) -> bytes | None:
-        match self._order:
-            case "key":
-                return key
-            case "partition":
-                return _ALL
-            case None:
-                return None
 
-    def _add(self, held: _Partition[P, R], entry: Entry[P, R]) -> None:
-        held.entries[entry.offset] = entry
-        held.size += entry.size
-        if entry.chain is None:
-            self._make_ready(entry)
-            return
-        before = held.last.get(entry.chain)
-        held.last[entry.chain] = entry
-        if before is None:
-            self._make_ready(entry)
-        else:
-            before.next = entry
-
-    def _go_on(self, held: _Partition[P, R], entry: Entry[P, R]) -> None:
-        """Lets the next of a chain start."""
-        if entry.chain is None:
-            return
-        following = entry.next
-        while following is not None and following.state is State.GONE:
-            following = following.next
-        if following is not None:
-            self._make_ready(following)
-        else:
-            held.last.pop(entry.chain)
-
-    def _make_ready(self, entry: Entry[P, R]) -> None:
-        entry.state = State.READY
-        self._ready.append(entry)
-
-    def _awake(self, now: float) -> None:
-        while self._waiting and self._waiting[0][0] <= now:
-            entry = heapq.heappop(self._waiting)[2]
-            if entry.state is State.WAITING:
-                self._make_ready(entry)
+def _chain(order: Order, key: bytes | None) -> bytes | None:
+    match order:
+        case "key":
+            return key
+        case "partition":
+            return _ALL
+        case None:
+            return None

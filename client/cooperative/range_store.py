@@ -24,7 +24,7 @@ from aiokafka.errors import (
 )
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
-from kordon.client.cooperative.in_hand import Progress
+from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.range_text import METADATA_BYTES, Owner, UnreadRanges, build, parse
 from kordon.client.cooperative.ranges import Range
 from kordon.client.requests import METADATA, WireRequest

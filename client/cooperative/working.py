@@ -12,7 +12,8 @@ from typing import Any, Final, TypeAlias
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
-from kordon.client.cooperative.in_hand import Entry, InHand, State
+from kordon.client.cooperative.entry import Entry, State
+from kordon.client.cooperative.in_hand import InHand
 from kordon.client.cooperative.settings import AcknowledgeType, Deserializer, Handle, Record, Settings
 
 _log = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ _log = logging.getLogger(__name__)
 Held: TypeAlias = Entry[TopicPartition, Record]
 Hand: TypeAlias = InHand[TopicPartition, Record]
 
+_TOLD_FROM: Final = 4
+"""The first failure of a record that is logged; the next ones are the 8th, the 16th, and so on."""
 _GRACE_SECONDS: Final = 1.0
 """For which a handler that was cancelled is waited for."""
 
@@ -105,20 +108,19 @@ class Working:
 
     def acknowledge(self, entry: Held, how: AcknowledgeType) -> bool:
         """Takes in what became of a record that was given out."""
-        match how:
-            case AcknowledgeType.ACCEPT:
-                counts = self._hand.finish(entry)
-                self._freed()
-                self._changed.set()
-                return counts
-            case AcknowledgeType.RELEASE:
-                counts = self._hand.release(entry, time.monotonic() + self._settings.backoff_seconds(entry.attempts))
-            case AcknowledgeType.REJECT:
-                counts = entry.state is State.RUNNING
-                if counts:
-                    task = create_task(self._bury(entry, None))
-                    self._tasks[task] = entry
-                    task.add_done_callback(self._ended)
+        if how is AcknowledgeType.ACCEPT:  # as short a way as can be
+            counts = self._hand.finish(entry)
+            self._freed()
+            self._changed.set()
+            return counts
+        if how is AcknowledgeType.RELEASE:
+            counts = self._hand.release(entry, time.monotonic() + self._settings.backoff_seconds(entry.attempts))
+        else:
+            counts = entry.state is State.RUNNING
+            if counts:
+                task = create_task(self._bury(entry, None))
+                self._tasks[task] = entry
+                task.add_done_callback(self._ended)
         self.look()
         return counts
 
@@ -269,7 +271,8 @@ class Working:
 
     def _try_again(self, entry: Held, error: Exception) -> None:
         seconds = self._settings.backoff_seconds(entry.attempts)
-        if self._hand.release(entry, time.monotonic() + seconds) and entry.attempts & (entry.attempts - 1) == 0:
+        counts = self._hand.release(entry, time.monotonic() + seconds)
+        if counts and entry.attempts >= _TOLD_FROM and entry.attempts & (entry.attempts - 1) == 0:
             _log.warning(
                 "Offset %d of %s has failed %d times, and holds its key; it is tried again in %.1f s: %r",
                 entry.offset,

@@ -17,7 +17,7 @@ from typing import Final
 from aiokafka.structs import TopicPartition
 
 from kordon.client.cooperative.consumer import CooperativeConsumer
-from kordon.client.cooperative.in_hand import Progress
+from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.settings import Record
 from kordon.testing.order.client import TELL_SECONDS, Settings, State, key_of, now_us, sequence_of
 from kordon.testing.order.consume_dialect import work_by_processes

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.client.cooperative.in_hand import Entry, InHand, Limits, Order, Progress
+from kordon.client.cooperative.entry import Entry, Progress
+from kordon.client.cooperative.in_hand import InHand, Limits, Order
 from kordon.client.cooperative.ranges import Range
 
 MANY = Limits(1_000, 1_000_000, 1_000)
