@@ -50,7 +50,7 @@ class Writer:
             self._call(self._producer.begin_transaction)
             for place, (key, sequence) in enumerate(begun.records):
                 if place == 1:
-                    self._producer.poll(held_seconds)
+                    time.sleep(held_seconds)
                 self._producer.produce(
                     self._task.topic, value_of(sequence), key, on_delivery=partial(self._answered, begun)
                 )

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Final, Self
@@ -180,8 +181,10 @@ class Run:
             ProgramFailed: A program did not get to work.
         """
         plan = self._plan
-        self._readers = [self._reader(client, isolation) for client in plan.readers for isolation in ISOLATIONS]
-        self._writers = [self._program(client, "write", client, **plan.task) for client in plan.writers]
+        for client in plan.writers:
+            self._writers.append(self._program(client, "write", client, **plan.task))
+        for client, isolation in product(plan.readers, ISOLATIONS):
+            self._readers.append(self._reader(client, isolation))
         self._wait_for_work()
         meanwhile()
         for _ in range(plan.kills):
@@ -191,7 +194,8 @@ class Run:
             writer.finish()
         self._end(self._writers)
         ends = self._write_last()
-        self._readers += [self._reader("librdkafka", isolation, ends) for isolation in ISOLATIONS]
+        for isolation in ISOLATIONS:
+            self._readers.append(self._reader("librdkafka", isolation, ends))
         self._end(self._readers)
         return self._judge()
 
@@ -204,7 +208,7 @@ class Run:
         return Outcome(checked, self._problems, kept)
 
     def _program(self, client: str, role: str, name: str, **more: str | int) -> Program:
-        turn = len(name) % len(self._plan.bootstraps)
+        turn = (len(self._writers) + 1 + len(self._readers)) % len(self._plan.bootstraps)
         ways = [*self._plan.bootstraps[turn:], *self._plan.bootstraps[:turn]]
         # aiokafka never goes back to its bootstrap addresses, so it is given only the one that nobody cuts
         bootstrap = self._plan.bootstraps[0] if client == "aiokafka" else ",".join(ways)

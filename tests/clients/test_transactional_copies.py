@@ -22,10 +22,10 @@ from kordon.testing.managed_clients import Sender, read_all, resize, watermarks
 from kordon.testing.order.ways import DIRECT, MANAGED, Way, way_to
 from kordon.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.beside, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.beside, pytest.mark.timeout(900), pytest.mark.deep]
 
 COPIER = "org.apache.kafka.tools.TransactionalMessageCopier"
-WAYS = [DIRECT, pytest.param(MANAGED, marks=pytest.mark.deep)]
+WAYS = [DIRECT, MANAGED]
 SKIPPED = os.environ.get("KORDON_SKIP_CLIENTS", "").split(",")
 GROWTH = (6, 12, 4)
 
