@@ -21,6 +21,7 @@ from kordon.proxy.handlers.offset_fetch import told_groups
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import LATEST
 from kordon.proxy.ordering.reading import place_in
+from kordon.proxy.reads.looks_behind import empty_until
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import NO_ID
@@ -93,7 +94,7 @@ class CaughtUp:
             if end is None or place.position > end:
                 return None
             log = self._reads.logs.of(topic, q)
-            empty = log.empty_until(v, place.position, end)
+            empty = empty_until(log, v, place.position, end)
             if empty is None or end - empty > _NEAR:
                 return None
             if empty < end and not await log.arrives(empty):

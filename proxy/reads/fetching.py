@@ -20,6 +20,7 @@ from kordon.proxy.ordering.physical_reading import log_read_by
 from kordon.proxy.reads.fetch_rows import AskedPartition, asked_partitions, fetch_answer, nothing_new
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.logs import PartitionLog
+from kordon.proxy.reads.looks_behind import is_stable
 from kordon.proxy.reads.partition_fetch import PartitionFetch, epoch_error
 from kordon.proxy.reads.stay_read import start_of
 from kordon.proxy.reads.worker_reads import WorkerReads
@@ -127,7 +128,7 @@ class Fetching:
             return False
         end = offset - home.delta
         log = self._reads.logs.of(topic, log_read_by(stream, home.partition))
-        if log.high_watermark != end or (self._is_committed and not log.is_stable(stream)):
+        if log.high_watermark != end or (self._is_committed and not is_stable(log, stream)):
             return False
         believed = asked.row.get("current_leader_epoch", -1)
         epochs = (topic.name, home.partition, home.move, believed)

@@ -13,9 +13,6 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.proxy.kafka.batched_fetcher import WAIT_MS, Want
-from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.transactions.events import Batch
-from kordon.proxy.ordering.transactions.outcome import Outcome
 from kordon.proxy.reads.indexing import Indexer
 from kordon.proxy.reads.kept_views import KeptViews
 from kordon.proxy.reads.log_transactions import LogTransactions
@@ -122,56 +119,6 @@ class PartitionLog:
             name = f"learn the end of {self._topic}-{self.partition}"
             self._learning = self._tasks.start(self._learn(end), name=name)
         return self._learning
-
-    def is_stable(self, stream: Stream) -> bool:
-        """Whether nothing of a stream is undecided up to the high watermark."""
-        if self.transactions is None or self.high_watermark is None:
-            return self.transactions is None
-        self.open_from()
-        stable = self.transactions.stable_end(stream, self.high_watermark)
-        return stable is not None and stable.is_known and stable.undecided is None
-
-    def empty_until(self, stream: Stream, position: int, limit: int) -> int | None:
-        """Returns up to which offset of [position, limit) nothing is left to read of a stream; None: something is.
-
-        What has not been read ends it. Records of transactions that nobody has committed are nothing.
-        """
-        decide = self.transactions.decide if self.transactions is not None else None
-        return self.views.empty_until(stream, position, limit, decide)
-
-    def open_from(self) -> int | None:
-        """Goes on to where streams are stable, as far as that is here.
-
-        Returns:
-            The offset from which on more is to be brought; None: it is not known where to begin.
-        """
-        transactions = self.transactions
-        if transactions is None:
-            return None
-        while (at := transactions.open_from) is not None and (view := self.views.at(at)) is not None:
-            transactions.take(view.start, view.end, view.seen)
-        return at
-
-    def is_read_out_for(self, batch: Batch) -> bool:
-        """Whether the log has been read to its end for a batch that is undecided."""
-        assert self.transactions is not None  # or else there is no such batch
-        return self.high_watermark is not None and self.transactions.needs(batch) >= self.high_watermark
-
-    def looks_behind(self, batch: Batch) -> bool:
-        """Goes on to what decides about a batch of a transaction, as far as it is here; returns whether it is decided.
-
-        If it is not, `LogTransactions.needs` says what is to be brought.
-        """
-        transactions = self.transactions
-        assert transactions is not None  # or else there is no such batch
-        at = -1
-        while transactions.decide(batch) is Outcome.UNDECIDED:
-            before, at = at, transactions.needs(batch)
-            view = self.views.at(at)
-            if view is None or at == before:
-                return False
-            transactions.take(view.start, view.end, view.seen)
-        return True
 
     def read_ahead(self, offset: int) -> None:
         """Has what comes next brought, if there is something and there is room."""

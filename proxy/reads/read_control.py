@@ -8,6 +8,7 @@ from typing import Final
 
 from kordon.proxy.ordering.lookups import LATEST
 from kordon.proxy.ordering.reading import reading_place
+from kordon.proxy.reads.looks_behind import empty_until
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -79,7 +80,7 @@ class ReadControl:
             stop = until - stay.delta if stay.end is None else min(until - stay.delta, stay.end)
             log = self._logs.of(topic, stay.partition)
             kept = stop if stay.kept_end is None else min(stop, stay.kept_end)
-            empty = log.empty_until(v, place.position, kept)
+            empty = empty_until(log, v, place.position, kept)
             if empty is None:
                 return False
             if empty >= kept:

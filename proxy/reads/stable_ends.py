@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.physical_reading import log_read_by
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.reads.looks_behind import looks_behind, open_from
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -69,7 +70,7 @@ class StableEnds:
             return None
         transactions.begin_open(native)
         read_to = native if stay.kept_end is not None else max(end, native)
-        while not log.is_closed and (at := log.open_from()) is not None:
+        while not log.is_closed and (at := open_from(log)) is not None:
             known = transactions.stable_end(stream, end)
             if known is None or not known.is_known:
                 if not await log.arrives(at):
@@ -78,7 +79,7 @@ class StableEnds:
             undecided = known.undecided
             if undecided is None:
                 return known.offset
-            if log.looks_behind(undecided):
+            if looks_behind(log, undecided):
                 continue
             if (needed := transactions.needs(undecided)) >= read_to:
                 self._reads.absences.doubt(topic.name, log, undecided.producer_id)

@@ -25,7 +25,7 @@ from kordon.proxy.ordering.reading import (
     position_beyond,
 )
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.transactions.events import Batch
+from kordon.proxy.reads.committed_read import CommittedRead
 from kordon.proxy.reads.fetch_rows import told_row
 from kordon.proxy.reads.kept_views import ReadSoFar
 from kordon.proxy.reads.logs import PartitionLog
@@ -38,8 +38,6 @@ from kordon.proxy.topics.managed_topics import ManagedTopic
 log = client_log(__name__)
 
 _FOR_EVER: Final = 2**63 - 1
-_MOST_AHEAD: Final = 16
-"""Reads of a megabyte in one request, for records that are not given: what they tell is remembered."""
 _SMALL_BYTES: Final = 8 * 1024
 """Batches of fewer bytes are put together before they are sent: many pieces cost more than their copy."""
 
@@ -74,9 +72,11 @@ class StayRead:
         self._stream = stream
         self._layout = topic.layout
         self._home = topic.layout.chain(stream).stays[-1]
-        self._is_committed = is_committed and topic.layout.has_transactions
-        self._ahead = _MOST_AHEAD
-        """How often the log may still be read beyond what is given, to decide about transactions."""
+        self._committed = (
+            CommittedRead(reads, topic, stream, self.taken, self._home, is_home=self.is_home)
+            if is_committed and topic.layout.has_transactions
+            else None
+        )
         self._offset = offset
         self._after = offset
         """Where the client stands after the answer, once that is made."""
@@ -128,7 +128,7 @@ class StayRead:
         """
         home = self.home_log
         if home.high_watermark is not None and not ((is_idle or not self.is_home) and home.is_mark_old):
-            return None if self._knows_stable_end() else self._learn_stable_end(home)
+            return self._committed.learn_stable_end(home, self._ask_home_end) if self._committed is not None else None
         learning = home.learn(self._ask_home_end)
         return learning if home.high_watermark is None else None
 
@@ -148,7 +148,10 @@ class StayRead:
         room = min(most_bytes, taken.size_bytes + room_bytes)
         if room_bytes > 0:
             before = taken.position
-            self._take_views(physical, limit, room)
+            if self._committed is not None:
+                self._committed.take(physical, limit, room)
+            else:
+                physical.views.take(self._stream, taken, limit, room)
             if passed := physical.views.passed_between(before, taken.position):
                 self._pass_over(passed)
         if stay.lost_from is not None and (going_on := past_loss(stay, taken.position)) != taken.position:
@@ -156,8 +159,8 @@ class StayRead:
         self.is_blocked = stay.end is None and taken.position >= limit
         if self.is_blocked or self.is_through or room_bytes <= 0:
             return None
-        if taken.undecided is not None:
-            return self._wait_for(physical, taken.undecided)
+        if taken.undecided is not None and self._committed is not None:
+            return self._committed.wait_for(physical, taken.undecided)
         if taken.is_full or (taken.entries and taken.size_bytes >= room):
             physical.read_ahead(taken.position)
             return None
@@ -202,7 +205,8 @@ class StayRead:
             tally.fillers += 1
             self._after = target
         row = told_row(number, self._end(), start_of(self._reads, self._topic, self._stream), pieces)
-        if self._is_committed and (stable := self._stable_end()) is not None:
+        stable = self._committed.stable_end(self.home_log, self._after) if self._committed is not None else None
+        if stable is not None:
             row.last_stable_offset = min(stable, row.high_watermark)
         return row
 
@@ -218,63 +222,7 @@ class StayRead:
     @property
     def is_unsure(self) -> bool:
         """Whether it is not known how far the stream is stable, so that the client would be told that it has it all."""
-        return self._ahead > 0 and not self._knows_stable_end()
-
-    def _take_views(self, physical: PartitionLog, limit: int, room: int) -> None:
-        taken = self.taken
-        transactions = physical.transactions
-        if not self._is_committed or transactions is None:
-            physical.views.take(self._stream, taken, limit, room)
-            return
-        while True:
-            physical.views.take(self._stream, taken, limit, room, transactions.decide)
-            if taken.undecided is None or not physical.looks_behind(taken.undecided):
-                return
-
-    def _wait_for(self, physical: PartitionLog, batch: Batch) -> asyncio.Task[int] | None:
-        """Returns what brings more of what decides about a batch; None: enough was read for one request."""
-        assert physical.transactions is not None  # or else there is no such batch
-        if physical.is_read_out_for(batch):
-            self._reads.absences.doubt(self._topic.name, physical, batch.producer_id)
-        return self._look_ahead(physical, physical.transactions.needs(batch))
-
-    def _look_ahead(self, physical: PartitionLog, at: int) -> asyncio.Task[int] | None:
-        """Has a log read on from an offset, within a bound for each request; what was read is remembered."""
-        is_end = physical.high_watermark is not None and at >= physical.high_watermark
-        if not is_end:
-            self._ahead -= 1
-        return physical.coming(at) if is_end or self._ahead >= 0 else None
-
-    def _learn_stable_end(self, home: PartitionLog) -> asyncio.Task[int] | None:
-        """Has brought what tells how far the stream is stable; None: enough was read for one request."""
-        begin = home.open_from()
-        return home.learn(self._ask_home_end) if begin is None else self._look_ahead(home, begin)
-
-    def _knows_stable_end(self) -> bool:
-        """Whether the client can be told how far the stream is stable, or that there is more than it has read."""
-        home, mark = self.home_log, self.home_log.high_watermark
-        if not self._is_committed or home.transactions is None or mark is None:
-            return True
-        home.open_from()
-        stable = home.transactions.stable_end(self._stream, mark)
-        if stable is None:
-            return not self.is_home
-        return stable.is_known or not self.is_home or stable.offset > self.taken.position
-
-    def _stable_end(self) -> int | None:
-        """Returns the last stable offset that the client is told; None: it is not known."""
-        if self.taken.undecided is not None and not self.is_home:
-            return self._after
-        home, mark = self.home_log, self.home_log.high_watermark
-        stable = home.transactions.stable_end(self._stream, mark or 0) if home.transactions is not None else None
-        if stable is None or mark is None or not self._knows_stable_end():
-            return None
-        limit = self._reads.limits.of(self._topic, self._home.partition)
-        position = self.taken.position if self.is_home else None
-        if position is None or self.taken.undecided is not None or position <= stable.offset:
-            end = stable.offset if self.taken.undecided is None or position is None else min(position, stable.offset)
-            return end_told(self._home, min(mark, end), limit, position=position, after=self._after)
-        return max(stable.offset, self._home.start) + self._home.delta
+        return self._committed is not None and self._committed.is_unsure(self.home_log)
 
     def _may_step_over(self, is_late: bool) -> bool:
         mark = self._log.high_watermark

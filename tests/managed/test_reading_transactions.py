@@ -74,7 +74,9 @@ def values(bootstrap: str, topic: str, v: int, isolation: str) -> list[str]:
 
 def end(bootstrap: str, topic: str, v: int, isolation: IsolationLevel) -> int:
     """Returns what ListOffsets tells."""
-    asked = {Place(topic, v): OffsetSpec.latest()}
+    latest = OffsetSpec.latest()
+    assert latest is not None
+    asked = {Place(topic, v): latest}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (found,) = admin.list_offsets(asked, isolation_level=isolation).values()
     offset: int = found.result(60).offset
@@ -101,7 +103,7 @@ async def read_by_aiokafka(bootstrap: str, topic: str, v: int, isolation: str, c
     try:
         consumer.assign([TopicPartition(topic, v)])
         await consumer.seek_to_beginning()
-        return [(await consumer.getone()).value.decode() for _ in range(count)]
+        return [((await consumer.getone()).value or b"").decode() for _ in range(count)]
     finally:
         await consumer.stop()
 

@@ -16,10 +16,13 @@ from kordon.codecs import apis
 from kordon.codecs.split import split
 from kordon.codecs.witness import WITNESS_KEY
 from kordon.proxy.kafka.batches import BatchIdentity, Copy, build_copies
-from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.ordering.identity import tag, writer_id
+from kordon.proxy.ordering.reading import Hidden, place_in
+from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.ordering.transactions.events import Protocol
-from kordon.proxy.reads import absence_questions, log_transactions, stay_read
+from kordon.proxy.reads import absence_questions, committed_read, log_transactions
 from kordon.proxy.reads.stable_ends import StableEnds
+from kordon.proxy.reads.stay_read import StayRead
 from kordon.proxy.reads.timed_offsets import NOWHERE, TimedOffsets
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.testing.random_logs import LEADER_EPOCH, NAME, consume, fetch, is_asked_again
@@ -227,12 +230,13 @@ async def test_only_coordinators_say_that_no_marker_is_to_come(trouble: str) -> 
         broker.handlers[apis.DESCRIBE_TRANSACTIONS] = lambda _: {"transaction_states": [state | numbers]}
     else:
         broker.told_epoch = LEADER_EPOCH + 1
-    at, values = 0, list[str]()
+    at, values, stable = 0, list[str](), set[int]()
     for _ in range(20):
         row = (await fetch(readers, {0: at}, isolation_level=COMMITTED))[0]
         at = consume(row.records, at, values)
+        stable.add(row.last_stable_offset)
     assert readers.absences.rounds > 1
-    assert (at, values, row.last_stable_offset) == (0, [], 0)
+    assert (at, values, stable) == (0, [], {0})
     mended = TransactionBroker(history, 1 << 20)
     broker.handlers |= mended.handlers
     history.open_at.clear()
@@ -244,7 +248,7 @@ async def test_only_coordinators_say_that_no_marker_is_to_come(trouble: str) -> 
 
 async def test_one_request_looks_ahead_within_a_bound_and_the_next_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one record of a client costs the others is bounded; what was found is remembered."""
-    monkeypatch.setattr(stay_read, "_MOST_AHEAD", 2)
+    monkeypatch.setattr(committed_read, "_MOST_AHEAD", 2)
     history = opened()
     for number in range(30):
         history.write(1, (f"neighbour {number}",))
@@ -303,3 +307,44 @@ async def test_topics_without_transactions_are_read_as_ever() -> None:
     assert readers.logs.of(topic, 0).transactions is not None
     assert before.is_closed
     await readers.close()
+
+
+async def test_readers_of_a_physical_partition_stand_still_too() -> None:
+    """In the dialect a partition is read as such: witnesses are hidden, and an open transaction holds all behind it."""
+    history, stream = opened(), physical_stream(0)
+    readers, topic = readers_of_history(history, 1 << 20, 1 << 20)
+    place = place_in(topic.layout, stream, 0)
+    assert place is not None
+    read = StayRead(readers, topic, stream, place, 0, is_committed=True)
+    await asyncio.wait({task for task in [read.take(1 << 20, 1 << 20)] if task is not None})
+    read.take(1 << 20, 1 << 20)
+    assert (read.taken.position, read.taken.entries) == (1, [])
+    history.mark(0, P, 5, is_commit=True)
+    history.open_at.clear()
+    while read.taken.position < 5:
+        await asyncio.wait({task for task in [read.take(1 << 20, 1 << 20)] if task is not None})
+    assert [(each.base_offset, each.records) for each in read.taken.entries] == [(1, 1), (2, 1), (3, 1)]
+    await readers.close()
+
+
+async def test_a_transaction_of_a_dialect_client_is_shared_out_when_it_is_committed() -> None:
+    """Its batch belongs to a physical partition; readers of virtual ones get their keys' records, and not before."""
+    history = History.begun(1, 2)
+    history.witness(0, P, 5, V1)
+    identity = BatchIdentity(tag(physical_stream(0), 0, writer_id(P, V1)), 5, 0)
+    values = [f"{number}" for number in range(6)]
+    history.logs[0].write(build_copies([Copy(each.encode(), each.encode(), 1_000) for each in values], identity))
+    history.open_at.add((0, P))
+    async with reading(history) as readers:
+        rows = [
+            row for _ in range(5) for row in (await fetch(readers, {0: 0, 1: 0}, isolation_level=COMMITTED)).values()
+        ]
+        given: list[str] = []
+        for row in rows:
+            consume(row.records, 0, given)
+        assert given == []
+        history.mark(0, P, 5, is_commit=True)
+        history.open_at.clear()
+        got = [(await read_to(readers, v, 0, 8, isolation_level=COMMITTED))[0] for v in range(2)]
+        assert sorted(got[0] + got[1]) == values
+        assert all(got)
