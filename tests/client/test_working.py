@@ -253,6 +253,17 @@ async def test_what_does_not_end_in_time_is_cancelled_and_not_finished() -> None
     assert len(played.hand.revoke([TP])) == 2
 
 
+async def test_what_is_cancelled_at_the_end_of_a_drain_has_not_failed() -> None:
+    """So it is no dead letter, however few attempts it has."""
+    buried: list[int] = []
+    played = Played(b"a", max_attempts=1, dead_letter=lambda each, error: buried.append(each.offset))
+    played.run(lambda each: asyncio.Event().wait())
+    await until("it holds", lambda: played.hand.running == 1)
+    await played.working.drain(0.01)
+    assert (buried, played.stable) == ([], 0)
+    played.hand.revoke([TP])
+
+
 async def test_a_handler_that_cannot_be_cancelled_is_left_behind(caplog: pytest.LogCaptureFixture) -> None:
     """The partition is given up all the same, with an error that says which record it is."""
     ending = asyncio.Event()
