@@ -76,7 +76,7 @@ def end(bootstrap: str, topic: str, v: int, isolation: IsolationLevel) -> int:
     """Returns what ListOffsets tells."""
     latest = OffsetSpec.latest()
     assert latest is not None
-    asked = {Place(topic, v): latest}
+    asked: dict[Place, OffsetSpec] = {Place(topic, v): latest}
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (found,) = admin.list_offsets(asked, isolation_level=isolation).values()
     offset: int = found.result(60).offset
