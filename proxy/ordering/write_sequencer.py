@@ -111,11 +111,6 @@ class WriteSequencer(Generic[_Write]):
         self._asked: set[int] = set()
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not (self._waiting or self._parked or self.in_flight)
-
-    @property
     def ready(self) -> bool:
         """Whether something waits for nothing but its turn."""
         return bool(self._waiting)
