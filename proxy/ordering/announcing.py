@@ -23,6 +23,8 @@ LOOK_SECONDS: Final = 1.0
 """Between two looks for older transactions at most; a wait that is short is looked at more often."""
 _LOOKS_OF_A_WAIT: Final = 10
 """One look comes when the wait is longer by a tenth than at the one before."""
+_REST: Final = 5
+"""Between two looks, times what the last one took: leaders may remember very many producers."""
 DOUBT_SECONDS: Final = 1.0
 """For how long a coordinator may not know its transactions when it has just begun."""
 TELL_SECONDS: Final = 5.0
@@ -82,7 +84,7 @@ class Announcing:
             change.enter(Stage.TELLING, now)
             assert change.announced is not None, "it was written"
             return [ConfirmMembers(change.topic, change.announced.id)]
-        return self._ask(change)
+        return self._ask(change, now)
 
     def on_confirmed(self, change: Change, announcement: str) -> None:
         """The members that are known were all that had joined when an announcement was durable."""
@@ -135,8 +137,8 @@ class Announcing:
         if change.stage is Stage.TELLING and now - change.since > TELL_SECONDS:
             return change.enter(Stage.WAITING, now)  # it is announced again
         is_idle = change.stage is Stage.OLDER and not change.is_asking and not change.is_writing
-        pause = min((now - change.since) / _LOOKS_OF_A_WAIT, LOOK_SECONDS)
-        return self._ask(change) if is_idle and now - change.asked > pause else []
+        pause = max(min((now - change.since) / _LOOKS_OF_A_WAIT, LOOK_SECONDS), _REST * change.took)
+        return self._ask(change, now) if is_idle and now - change.asked > pause else []
 
     def interrupt(self, change: Change, now: float) -> list[Command]:
         """Has a change mend a log first that got shorter, which waits for nobody."""
@@ -176,11 +178,11 @@ class Announcing:
         change.older = None if ends is None else OlderTransactions(ends)
         change.left, change.doubted = frozenset(), {}
         change.enter(Stage.OLDER, now)
-        return self._ask(change)
+        return self._ask(change, now)
 
-    def _ask(self, change: Change) -> list[Command]:
+    def _ask(self, change: Change, now: float) -> list[Command]:
         assert change.announced is not None, "it was announced"
-        change.is_asking = True
+        change.is_asking, change.asked = True, now
         topic, announced = change.topic, change.announced
         if announced.ends is not None:
             return [AskOpen(topic, announced.id, announced.ends, frozenset(each for _, each in change.left))]
@@ -194,7 +196,7 @@ class Announcing:
             return None
         if change.announced.id != announcement:
             return None
-        change.is_asking, change.asked = False, now
+        change.is_asking, change.asked, change.took = False, now, now - change.asked
         return change
 
     def _doubted(

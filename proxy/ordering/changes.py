@@ -103,7 +103,9 @@ class Change:
     is_asking: bool = False
     """Whether leaders and coordinators are being asked who is open."""
     asked: float = 0.0
-    """When they had answered last."""
+    """When they were asked last, or had answered."""
+    took: float = 0.0
+    """How many seconds the last answer took."""
     older: OlderTransactions | None = None
     """Tells which transactions are waited for; None: the log ends are not known yet (OLDER-FIRST)."""
     left: frozenset[tuple[int, int]] = frozenset()

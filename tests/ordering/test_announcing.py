@@ -174,12 +174,12 @@ def test_a_look_that_fails_is_repeated() -> None:
     made.on_confirmed("orders", 1.0, record.id)
     made.on_ack(record.id, "a", 1.0)
     assert made.announcing.on_ends("orders", record.id, None, 2.0) == []
-    assert made.on_tick(2.1 + LOOK_SECONDS, "id") == [AskEnds("orders", record.id, frozenset({0}))]
-    made.announcing.on_ends("orders", record.id, {0: 50}, 4.0)
-    made.on_committed("orders", 4.0)
-    assert made.announcing.on_open("orders", record.id, [], None, 5.0) == []
+    assert made.on_tick(8.0, "id") == [AskEnds("orders", record.id, frozenset({0}))]
+    made.announcing.on_ends("orders", record.id, {0: 50}, 8.1)
+    made.on_committed("orders", 8.1)
+    assert made.announcing.on_open("orders", record.id, [], None, 8.2) == []
     assert made.changes["orders"].stage is Stage.OLDER
-    assert made.on_tick(5.1 + LOOK_SECONDS, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset())]
+    assert made.on_tick(8.3 + LOOK_SECONDS, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset())]
 
 
 def test_what_no_coordinator_knows_is_looked_at_twice_and_then_not_waited_for() -> None:
@@ -188,10 +188,10 @@ def test_what_no_coordinator_knows_is_looked_at_twice_and_then_not_waited_for() 
     record = wait(made)
     assert made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.1) == []
     assert made.changes["orders"].stage is Stage.OLDER
-    assert made.on_tick(1.3, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset({P}))]
-    made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.05 + DOUBT_SECONDS)
+    assert made.on_tick(1.7, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset({P}))]
+    made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.75)
     assert made.changes["orders"].stage is Stage.OLDER, "for less than a second"
-    made.on_tick(1.2 + DOUBT_SECONDS, "id")
+    made.on_tick(1.15 + DOUBT_SECONDS, "id")
     made.announcing.on_open("orders", record.id, [AT_LEADER], [], 1.2 + DOUBT_SECONDS)
     fence_of(made.on_tick(1.3 + DOUBT_SECONDS, "id"))
 
@@ -363,3 +363,12 @@ def test_a_topic_that_is_let_go_has_nothing_announced() -> None:
     wait(made)
     made.forget("orders")
     assert not made.announcing.stands("orders")
+
+
+def test_a_look_that_takes_long_is_followed_by_a_rest() -> None:
+    """Leaders that remember very many producers are not asked all the time."""
+    made = controller("a")
+    record = wait(made, 1.0)
+    made.announcing.on_open("orders", record.id, [AT_LEADER], [OLDER], 5.0)
+    assert made.on_tick(24.9, "id") == []
+    assert made.on_tick(25.1, "id") == [AskOpen("orders", record.id, {0: 50}, frozenset({P}))]
