@@ -64,7 +64,8 @@ class Task:
         told = dict(argument.split("=", 1) for argument in arguments)
         kinds = {each.name: each.type for each in fields(cls)}
         values: dict[str, Any] = {name: int(text) if kinds[name] == "int" else text for name, text in told.items()}
-        return cls(**values | {"folder": Path(told["folder"])})
+        values["folder"] = Path(told["folder"])
+        return cls(**values)
 
     @property
     def begin_offsets(self) -> list[int]:
