@@ -185,9 +185,7 @@ class ManagedWorker:
             self.topics,
             topics_admin,
             refuse_lacking=self._authorizer.refuse_lacking,
-            obstacles=Obstacles(
-                topics_admin, Compaction(topics_admin, ordering.janitor_lag_ms), self._takeovers()
-            ),
+            obstacles=Obstacles(topics_admin, Compaction(topics_admin, ordering.janitor_lag_ms), self._takeovers()),
             wishes=self._wishes,
         )
         self.transactions = self._make_transactions() if ordering.transactions else None
@@ -327,7 +325,12 @@ class ManagedWorker:
             position_members=reported.member_count,
             position_bytes=reported.bytes,
             epochs_lent=dict(self.lending.outcomes),
-            epoch_records={"written": lent.written, "read": lent.read, "late": lent.late, "unreadable": lent.unreadable},
+            epoch_records={
+                "written": lent.written,
+                "read": lent.read,
+                "late": lent.late,
+                "unreadable": lent.unreadable,
+            },
             epoch_failures={"lost": lent.lost, "unavailable": lent.failed},
             epoch_ids=len(self.lent_epochs.table),
             subscriptions_bytes=self._subscriptions.remembered_bytes,
