@@ -11,6 +11,7 @@ from kordon.codecs.producers import ProducerRow, ProducerRows
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import Ends, Snapshot
 from kordon.proxy.kafka.leaders import NO_NODE, Leader, TopicLeaders
+from kordon.proxy.kafka.transaction_coordinators import OpenTransaction
 from kordon.proxy.topics.managed_topics import face_of
 from kordon.testing.simulation.kafka import REMEMBERED_SECONDS, Partition, batch_bytes
 
@@ -25,6 +26,15 @@ _ELECTION_SECONDS: Final = 0.05
 _Answer = TypeVar("_Answer")
 
 
+class Transactions:
+    """What coordinators of transactions say: nobody has any."""
+
+    async def open(self, producer_ids: Collection[int] = ()) -> list[OpenTransaction]:
+        """Names none."""
+        del producer_ids
+        return []
+
+
 class Admin:
     """What `TopicsAdmin` is to the product.
 
@@ -37,6 +47,7 @@ class Admin:
         self._cluster = proxy.cluster
         self.ends = Logs(proxy)
         self.groups = Groups(proxy)
+        self.transactions = Transactions()
 
     async def topic_id(self, topic: str) -> UUID:
         """Knows two: that of the topic, and that of its face."""
