@@ -110,8 +110,7 @@ class CooperativeConsumer:
             TypeError: The listener is none, or a topic's name is no str.
             ValueError: Neither topics nor a pattern are given, or both.
         """
-        if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
-            raise TypeError(f"listener should be an instance of ConsumerRebalanceListener, not {listener!r}")
+        _check_listener(listener)
         self._consumer.subscribe(tuple(topics), pattern, self._membership)
         self._membership.listener = listener
 
@@ -251,3 +250,8 @@ def _check(told: Mapping[str, Any], settings: Settings) -> None:
             f"`drain_timeout_ms` ({drain_ms}) should be below `rebalance_timeout_ms` ({rebalance_ms}): a member that "
             "drains longer is taken for dead"
         )
+
+
+def _check_listener(listener: object) -> None:
+    if listener is not None and not isinstance(listener, ConsumerRebalanceListener):
+        raise TypeError(f"listener should be an instance of ConsumerRebalanceListener, not {listener!r}")

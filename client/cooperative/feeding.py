@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.errors import KafkaError
@@ -127,7 +127,7 @@ class Feeding:
         )
         # from here on nothing is waited for: positions and records belong together
         for tp in wanted:
-            state = self._consumer._subscription.subscription.assignment.state_value(tp)
+            state: Any = self._consumer._subscription.subscription.assignment.state_value(tp)
             if state is not None and (state.has_valid_position or tp in batches):
                 position = state.position if state.has_valid_position else -1
                 self._take_one(tp, batches.get(tp, []), position)

@@ -47,7 +47,7 @@ class InHand(Generic[P, R]):
     def __init__(self, order: Order, limits: Limits) -> None:
         self.running = 0
         """How many records are started and not finished."""
-        self._order = order
+        self._order: Order = order
         self._limits = limits
         self._partitions: dict[P, PartitionInHand[P, R]] = {}
         self._turns: Turns[P, R] = Turns()

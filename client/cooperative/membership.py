@@ -7,7 +7,7 @@ import inspect
 import logging
 import time
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from aiokafka.abc import ConsumerRebalanceListener
 from aiokafka.consumer import AIOKafkaConsumer
@@ -98,7 +98,7 @@ class Membership(ConsumerRebalanceListener):
         await self._stop_committing()
         await self._give_up()
         if self.listener is not None:
-            called = self.listener.on_partitions_revoked(revoked)
+            called: Any = self.listener.on_partitions_revoked(revoked)
             if inspect.isawaitable(called):
                 await called
 
@@ -121,7 +121,7 @@ class Membership(ConsumerRebalanceListener):
             self._hand.assign(tp, each.offset, each.ranges)
             self._told[tp] = self._hand.changes(tp)
         if self.listener is not None:
-            called = self.listener.on_partitions_assigned(assigned)
+            called: Any = self.listener.on_partitions_assigned(assigned)
             if inspect.isawaitable(called):
                 await called
         self._feeding.resume(tp for tp in assigned if tp not in found)

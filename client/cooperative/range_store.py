@@ -117,7 +117,7 @@ class CommitMetadata:
             CommitFailedError: The group has moved on.
             KafkaError: The commit may be there or not.
         """
-        assignment = self._consumer._subscription.subscription.assignment
+        assignment: Any = self._consumer._subscription.subscription.assignment
         if assignment is None or not self.is_member:
             raise CommitFailedError("this consumer is not a member of its group now")
         offsets = {tp: OffsetAndMetadata(each.stable, self._text(tp, each)) for tp, each in progress.items()}

@@ -72,7 +72,7 @@ class Topic:
             await admin.delete_topics([self.name])
 
             async def is_made() -> bool:
-                made = await admin.create_topics([NewTopic(self.name, 1, 1)])
+                made: Any = await admin.create_topics([NewTopic(self.name, 1, 1)])
                 return bool(made.topic_errors[0][1] == 0)
 
             for _ in range(300):
@@ -89,7 +89,8 @@ class Topic:
 
     async def committed(self) -> OffsetAndMetadata | None:
         async with self._group() as consumer:
-            found = await consumer._coordinator.fetch_committed_offsets([self.tp])
+            coordinator: Any = consumer._coordinator
+            found: dict[TopicPartition, OffsetAndMetadata] = await coordinator.fetch_committed_offsets([self.tp])
             return found.get(self.tp)
 
     async def commit(self, offset: int, metadata: str) -> None:

@@ -15,7 +15,7 @@ from kordon.client.cooperative.working import Hand, Working
 from kordon.testing.waiting import until
 
 TP = TopicPartition("t", 0)
-SOON = {"redelivery_backoff_ms": 1, "redelivery_backoff_max_ms": 1}
+SOON: dict[str, Any] = {"redelivery_backoff_ms": 1, "redelivery_backoff_max_ms": 1}
 """Options that let no test wait."""
 
 
@@ -158,9 +158,11 @@ async def test_a_value_that_cannot_be_read_is_a_failure_of_its_record() -> None:
         return int(value) * 10
 
     seen: list[object] = []
-    played = Played(
-        b"a", b"b", deserializer=read, max_attempts=2, dead_letter=lambda each, error: buried.append(each.value)
-    )
+
+    def bury(each: Record, error: BaseException | None) -> None:
+        buried.append(each.value)
+
+    played = Played(b"a", b"b", deserializer=read, max_attempts=2, dead_letter=bury)
     played.run(lambda each: seen.append(each.value))
     await played.done()
     assert (seen, buried) == ([10], [b"0"])
@@ -256,7 +258,11 @@ async def test_what_does_not_end_in_time_is_cancelled_and_not_finished() -> None
 async def test_what_is_cancelled_at_the_end_of_a_drain_has_not_failed() -> None:
     """So it is no dead letter, however few attempts it has."""
     buried: list[int] = []
-    played = Played(b"a", max_attempts=1, dead_letter=lambda each, error: buried.append(each.offset))
+
+    def bury(each: Record, error: BaseException | None) -> None:
+        buried.append(each.offset)
+
+    played = Played(b"a", max_attempts=1, dead_letter=bury)
     played.run(lambda each: asyncio.Event().wait())
     await until("it holds", lambda: played.hand.running == 1)
     await played.working.drain(0.01)
