@@ -22,6 +22,7 @@ from kordon.proxy.controller.compaction import Compaction
 from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.layouts_state import LayoutsState
 from kordon.proxy.ordering.records import AnnouncementRecord
@@ -32,6 +33,17 @@ log = structlog.get_logger(__name__)
 _CONFIRM_SECONDS: Final = 0.2
 _MOST_WAIT_SECONDS: Final = 30.0
 """For leases of members that are missing; whoever wished is told to try again then."""
+_RIGHTS_LACK: Final = frozenset(
+    {
+        Code.CLUSTER_AUTHORIZATION_FAILED,
+        Code.TOPIC_AUTHORIZATION_FAILED,
+        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    }
+)
+_RIGHTS: Final = (
+    "give Kordon's principal DescribeConfigs on the cluster, and Describe on the topic __transaction_state and on all"
+    " transactional ids: docs/rights.md"
+)
 _OLD_VERSION: Final = "upgrade these proxies first: they would show transactions before they are committed"
 
 
@@ -88,13 +100,19 @@ class Transacting:
         if layout.janitor or await self._compaction.is_compacted(topic):
             detail = f"{topic} is compacted, and Kordon takes no transactions on compacted topics"
             raise WishRefused(Code.INVALID_CONFIG, detail)
-        if brokers := await self._admin.unverifying():
+        try:
+            brokers = await self._admin.unverifying()
+            await self._admin.transactions.refuse_lacking()
+        except TopicsRefused as refusal:
+            if refusal.code in _RIGHTS_LACK:
+                raise WishRefused(refusal.code, f"{refusal}; {_RIGHTS}") from refusal
+            raise
+        if brokers:
             detail = (
                 f"brokers {brokers} do not verify transactions: managed topics need Kafka 3.6 or newer, with"
                 " transaction.partition.verification.enable=true"
             )
             raise WishRefused(Code.UNSUPPORTED_VERSION, detail)
-        await self._admin.transactions.refuse_lacking()
 
     async def _confirmed(self) -> None:
         """Returns when the members that are known are proven to be all that joined before now."""
