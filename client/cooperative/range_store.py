@@ -118,11 +118,15 @@ class CommitMetadata:
             KafkaError: The commit may be there or not.
         """
         assignment: Any = self._consumer._subscription.subscription.assignment
+        generation: int = self._coordinator.generation
         if assignment is None or not self.is_member:
             raise CommitFailedError("this consumer is not a member of its group now")
         offsets = {tp: OffsetAndMetadata(each.stable, self._text(tp, each)) for tp, each in progress.items()}
         try:
             await self._coordinator.ensure_coordinator_known()
+            if self._coordinator.generation != generation:
+                # aiokafka would send it as one of the next assignment, and set back what another member has committed
+                raise CommitFailedError("the group has rebalanced meanwhile")
             await self._coordinator._do_commit_offsets(assignment, offsets)
         except _FENCED as error:
             raise CommitFailedError("the group has rebalanced, and others may own the partitions") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, create_ordinary, resize
 from kordon.testing.order.cooperative import Judged, judge
-from kordon.testing.order.run import Plan, Run
+from kordon.testing.order.run import Action, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
@@ -25,11 +26,15 @@ def played(plan: Plan, folder: Path, change: Callable[[int], None]) -> Judged:
 
 
 def in_trouble(bootstrap: str, topic: str, *, dialect: bool = False, seconds: float = 8, resizes: bool = True) -> Plan:
-    """Three members come and go, half of them by SIGKILL, while the topic grows and shrinks."""
+    """Two members come and go, half of them by SIGKILL, while the topic grows and shrinks.
+
+    Those of the dialect have few keys, so that hundreds of records are given out and not finished at each change.
+    """
     return Plan(
-        [bootstrap], topic, seconds=seconds, resize_to=(6, 3) if resizes else (), members=2, rate=400, keys=100,
+        [bootstrap], topic, seconds=seconds, resize_to=(6, 3) if resizes else (), members=2,
         churn_seconds=3, killed_percent=50, producers=["dialect" if dialect else "librdkafka"],
         groups=["cooperative-dialect" if dialect else "cooperative"],
+        **({"rate": 800, "keys": 8, "least_backlog": 300} if dialect else {"rate": 400, "keys": 100}),
     )  # fmt: skip
 
 
@@ -66,4 +71,26 @@ def test_physical_partitions_grow_and_shrink_under_cooperative_members_that_are_
     with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
         plan = in_trouble(proxy.bootstrap, "cooperative-physical", dialect=True)
         admin = create_managed(proxy.bootstrap, plan.topic)
+        kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("dialect", [False, True])
+def test_cooperative_members_go_through_much_trouble(open_cluster: Cluster, tmp_path: Path, *, dialect: bool) -> None:
+    """Six changes in 45 seconds, through two proxies of which one is killed between them."""
+    upstream = open_cluster.bootstrap()
+    with ProxyProcess.start(upstream) as first, ProxyProcess.start(upstream) as second:
+
+        def kill() -> None:
+            second.kill()
+            second.start_again()
+
+        plan = replace(
+            in_trouble(first.bootstrap, f"cooperative-deep-{dialect}", dialect=dialect, seconds=45),
+            bootstraps=[first.bootstrap, second.bootstrap],
+            resize_to=(6, 4, 12, 7, 3, 5),
+            actions=[Action(at, f"kill -9 of a proxy at {at:g} s", kill) for at in (12.0, 34.0)],
+            members=3,
+        )
+        admin = create_managed(first.bootstrap, plan.topic)
         kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
