@@ -81,6 +81,11 @@ class Program:
             raise ProgramFailed(f"{self.task.name} ended with {self._process.returncode}: {self.complaints()}")
         return self.history.read_text().count(f'"e":"{event}"') if self.history.exists() else 0
 
+    def has_failed(self) -> str | None:
+        """Returns what is wrong if it has ended by itself."""
+        code = self._process.poll()
+        return None if code is None else f"{self.task.name} ended with {code}: {self.complaints()}"
+
     def killed(self) -> Program:
         """Kills it (SIGKILL), and begins its next life."""
         self._process.kill()
@@ -188,7 +193,7 @@ class Run:
         self._wait_for_work()
         meanwhile()
         for _ in range(plan.kills):
-            self._writers = [writer.killed() for writer in self._writers]
+            self.kill_writers()
             self._wait_for_work()
         for writer in self._writers:
             writer.finish()
@@ -198,6 +203,15 @@ class Run:
             self._readers.append(self._reader("librdkafka", isolation, ends))
         self._end(self._readers)
         return self._judge()
+
+    def kill_writers(self) -> int:
+        """Kills all writers (SIGKILL), and begins their next lives; returns how many these are.
+
+        One that had ended by itself is a problem of the run.
+        """
+        self._problems += [wrong for wrong in [writer.has_failed() for writer in self._writers] if wrong is not None]
+        self._writers = [writer.killed() for writer in self._writers]
+        return len(self._writers)
 
     def _judge(self) -> Outcome:
         checked = check_folder(self._folder)

@@ -107,6 +107,11 @@ async function read() {
     note('revoked', { p, lost: true })
     note('assigned', { p })
   })
+  let crashed = null // a crash that is not restarted ends the consumer without a word
+  consumer.on(consumer.events.CRASH, ({ payload }) => {
+    console.error(new Date().toISOString(), 'crash, restart:', payload.restart, payload.error)
+    if (!payload.restart) crashed = payload.error
+  })
   await consumer.connect()
   await consumer.subscribe({ topic: task.topic, fromBeginning: true })
   await consumer.run({ autoCommit: false, eachMessage: async ({ partition, message }) => {
@@ -114,7 +119,8 @@ async function read() {
     note('processed', { p: partition, o: Number(message.offset), k, s: parseInt(String(message.value), 10) })
     if (k.startsWith('last-')) left.delete(partition)
   } })
-  while (left.size) await pause(50)
+  while (left.size && !crashed) await pause(50)
+  if (crashed) throw crashed
   await consumer.disconnect()
   note('ended', {})
 }

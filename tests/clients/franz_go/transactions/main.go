@@ -75,7 +75,8 @@ func start() *kgo.Client {
 	for {
 		client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(task["bootstrap"], ",")...), kgo.DefaultProduceTopic(task["topic"]),
 			kgo.TransactionalID(task["name"]), kgo.TransactionTimeout(30*time.Second), kgo.MetadataMaxAge(time.Second),
-			kgo.MetadataMinAge(100*time.Millisecond))
+			kgo.MetadataMinAge(100*time.Millisecond),
+			kgo.ProducerBatchCompression(kgo.GzipCompression())) // kafkajs cannot read snappy, which is usual here
 		must(err)
 		if _, _, err = client.ProducerID(ctx); err == nil {
 			return client
