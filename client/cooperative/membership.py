@@ -59,6 +59,7 @@ class Membership(ConsumerRebalanceListener):
         self._told: dict[TopicPartition, int] = {}
         """By partition, the number of changes that the last commit covers."""
         self._committing = asyncio.Lock()
+        self._is_closed = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -67,6 +68,7 @@ class Membership(ConsumerRebalanceListener):
 
     async def close(self) -> None:
         """Drains and commits everything, as before another member gets it."""
+        self._is_closed = True
         await self._stop_committing()
         await self._give_up()
 
@@ -106,6 +108,8 @@ class Membership(ConsumerRebalanceListener):
         self, assigned: Collection[TopicPartition]
     ) -> None:
         """Begins where the group is, and leaves out what is finished."""
+        if self._is_closed:
+            return
         try:
             await self._take(assigned)
         except Exception as error:  # aiokafka would only log it

@@ -94,8 +94,8 @@ class CommitMetadata:
     @property
     def is_member(self) -> bool:
         """Whether the group still counts this consumer as a member, as far as is known here."""
-        generation: int = self._coordinator.generation
-        return generation > 0
+        coordinator = self._consumer._coordinator
+        return isinstance(coordinator, GroupCoordinator) and coordinator.generation > 0
 
     async def read(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Found]:
         """Returns what is known of partitions that were assigned; those without a commit are missing.

@@ -13,12 +13,14 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from kordon.client import AcknowledgeType, CooperativeConsumer
 from kordon.client.cooperative.settings import Record
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
+from kordon.testing.ports import free_ports
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import until
 
@@ -358,6 +360,24 @@ async def test_a_managed_topic_is_handled_through_a_kordon(proxy: ProxyProcess, 
         await running
     assert set(counted.values()) == {1}
     assert len({partition for partition, _ in counted}) > (3 if view == "virtual" else 1)
+
+
+async def test_a_consumer_that_cannot_be_started_says_why() -> None:
+    """And leaves nothing behind."""
+    with pytest.raises(KafkaConnectionError):
+        async with CooperativeConsumer("t", bootstrap_servers=f"127.0.0.1:{free_ports(1)}", group_id=GROUP):
+            pass
+
+
+async def test_an_assignment_that_comes_while_it_stops_is_not_begun(topic: Topic) -> None:
+    """A rebalance may end after the last records were drained."""
+    await topic.send(b"a")
+    consumer = topic.consumer()
+    async with consumer:
+        await until("in hand", lambda: consumer.in_hand().get(topic.tp))
+        await consumer._membership.close()
+        await consumer._membership.on_partitions_assigned([topic.tp])
+        assert (consumer.assignment(), consumer._membership._task) == (set(), None)
 
 
 @pytest.mark.parametrize(
