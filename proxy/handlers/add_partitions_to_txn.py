@@ -39,6 +39,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import response
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.api_handler import Handled, HeldRequest, ServedRequest
+from kordon.proxy.handlers.batch_checks import TURN_ON
 from kordon.proxy.handlers.replies import RepliedApi, Reply
 from kordon.proxy.handlers.transactional_produce import TransactionalProduce
 from kordon.proxy.ordering.transactions.adds import Course, Plan, coming_homes, course, plan
@@ -93,7 +94,8 @@ class RefusedTransaction(Reply[Response]):
                     each["partition_error_code"] = code
                     self.stands |= is_managed
         if self.stands:
-            log.warning("transaction_refused", transactional_id=self._transactional_id, topics=listed(self.refused))
+            told = {"transactional_id": self._transactional_id, "topics": listed(self.refused)}
+            log.warning("transaction_refused", **told, cure=TURN_ON)
 
 
 class AddPartitionsToTxn(RepliedApi[Request, Response]):

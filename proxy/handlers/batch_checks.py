@@ -31,9 +31,10 @@ class Unfit(NamedTuple):
     message: str
 
 
+TURN_ON: Final = "set ordering.transactions to true in all proxies: docs/transactions.md"
 NOT_TAKEN: Final = Unfit(
     Code.INVALID_TXN_STATE,
-    "Topics with virtual partitions take no transactional writes yet: ordering.transactions of Kordon is false",
+    f"Kordon takes no transactional writes to topics with virtual partitions; {TURN_ON}",
 )
 """NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and retry
 neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch."""

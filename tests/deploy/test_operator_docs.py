@@ -51,6 +51,7 @@ DOCS = (
     "sdk.md",
     "security.md",
     "taking-over.md",
+    "transactions.md",
     "tutorial.md",
 )
 

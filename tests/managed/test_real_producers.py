@@ -152,7 +152,8 @@ def test_a_transaction_of_librdkafka_fails_at_once(proxy: ProxyProcess, topic: s
     error = raised.value.args[0]
     assert error.fatal()
     assert "Failed to add partition" in error.str()
-    assert "transaction_refused" in proxy.log()
+    (told,) = (line for line in proxy.log().splitlines() if f'"{topic}"' in line and "transaction_refused" in line)
+    assert "set ordering.transactions to true in all proxies: docs/transactions.md" in told
     del producer
 
 
@@ -167,7 +168,7 @@ def test_a_transaction_of_java_fails_at_once(open_cluster: Cluster, proxy: Proxy
     )
     assert done.returncode
     assert 0 < transactional_requests(proxy) - asked <= 20, "it was not told at once"
-    told = "Topics with virtual partitions take no transactional writes yet"
+    told = "partitions; set ordering.transactions to true in all proxies: docs/transactions.md"
     assert ("InvalidTxnStateException" if REASONS_IN_TRANSACTIONS.is_missing else told) in done.stderr
 
 
