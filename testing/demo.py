@@ -1,8 +1,8 @@
 """`make demo`: real clients on real brokers, directly and through Kordon, in five parts.
 
-Kafka alone breaks the order of keys when a topic grows; clients cannot tell Kordon from a broker; a topic grows and
-shrinks while a proxy is killed, and Spark audits that; the SDK moves state with its keys; KIP-360 has a table. Nothing
-is left running.
+Kafka alone breaks the order of keys when a topic grows; clients cannot tell Kordon from a broker; topics grow and
+shrink while a proxy is killed and Kafka Streams counts exactly once, and Spark audits that; the SDK moves state with
+its keys; KIP-360 has a table. Nothing is left running.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _PROVEN = (
     "1. A topic that grew through Kordon was read in order; Kafka alone mixed the records of keys up.",
     "2. Every record came out as it went in; through Kordon, no client dialled the broker.",
     "3. While partitions came and went and a proxy died, no key lost its order and no record was lost.",
+    "   Kafka Streams counted each word exactly once meanwhile, in transactions on managed topics.",
     "   The audit found nothing wrong in that, and found the promise that was broken on purpose.",
     "4. Counters of the SDK handed their words over as keys moved: each word was counted once.",
 )
@@ -230,7 +231,7 @@ def verdict(rows: Sequence[Row], dialled: set[int], broker_ports: set[int]) -> l
 def _part(console: Console, number: int, title: str, text: str) -> None:
     """Says what comes next."""
     console.print()
-    console.rule(f"{number} of 4: {title}", align="left")
+    console.rule(f"{number} of 5: {title}", align="left")
     console.print(f"{text}\n", highlight=False)
 
 
@@ -243,8 +244,9 @@ def demonstrate(console: Console) -> list[str]:
         3,
         "a topic grows and shrinks, a proxy dies",
         "For 40 s stock clients write and groups read a topic of 12 virtual partitions. Meanwhile it goes from 3"
-        " partitions to 6 and back to 3, one of two proxies is killed, and members of the groups come and go. Then"
-        " Spark audits what was decided and what the brokers hold.",
+        " partitions to 6 and back to 3, one of two proxies is killed, and members of the groups come and go. Kafka"
+        " Streams counts words from a second topic into a third (exactly_once_v2), which change likewise. Then Spark"
+        " audits what was decided and what the brokers hold.",
     )
     wrong += grow_and_shrink(console, audited=True)
     _part(

@@ -1,7 +1,8 @@
 """The second half of `make demo`: a managed topic grows and shrinks under real clients while a proxy is killed.
 
-Java, librdkafka and aiokafka write, groups of three kinds read, all through Kordon; at the end what each of them saw is
-held against what was acknowledged, and Spark audits what the proxies have decided.
+Java, librdkafka and aiokafka write, groups of three kinds read, and Kafka Streams counts words exactly once, all
+through Kordon; at the end what each of them saw is held against what was acknowledged, and Spark audits what the
+proxies have decided.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from rich.console import Console
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.demo_audit import RECORDED, audit_and_break
+from kordon.testing.demo_exactly_once import exact_count, show_counts
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.order.__main__ import show
 from kordon.testing.order.run import Action, Outcome, Plan, Run
@@ -23,6 +25,7 @@ TOPIC: Final = "orders"
 SECONDS: Final = 40.0
 RESIZE_TO: Final = (6, 3)
 """After a third of the time, and after two."""
+_SIZES: Final = " → ".join(map(str, (3, *RESIZE_TO)))
 KILL_AT: Final = 0.45
 """As a part of all."""
 WORDS: Final = """\
@@ -52,18 +55,21 @@ def grow_and_shrink(
     # without ACLs: rights are tested elsewhere
     with Cluster.start(config={"authorizer.class.name": ""}) as cluster:
         bootstrap = cluster.bootstrap()
-        outcome = _through_two_proxies(console, bootstrap, RECORDED if audited else None, seconds, program)
-        show(console, outcome, f"{TOPIC}: 3 → {' → '.join(map(str, RESIZE_TO))} partitions, one of two proxies killed")
+        config = {**(RECORDED if audited else {}), "ordering": {"transactions": True}}
+        outcome, uncounted = _through_two_proxies(console, bootstrap, config, seconds, program)
+        show(console, outcome, f"{TOPIC}: {_SIZES} partitions, one of two proxies killed")
         console.print(WORDS, highlight=False)
-        return _wrong(outcome) + (audit_and_break(console, bootstrap) if audited else [])
+        return _wrong(outcome) + uncounted + (audit_and_break(console, bootstrap) if audited else [])
 
 
 def _through_two_proxies(
-    console: Console, bootstrap: str, config: Mapping[str, Any] | None, seconds: float, program: str
-) -> Outcome:
+    console: Console, bootstrap: str, config: Mapping[str, Any], seconds: float, program: str
+) -> tuple[Outcome, list[str]]:
+    """Returns what came of the run, and what is wrong with the words that Streams counted meanwhile."""
     with (
         ProxyProcess.start(bootstrap, config=config, program=program) as first,
         ProxyProcess.start(bootstrap, config=config, program=program) as second,
+        exact_count([first.bootstrap, second.bootstrap]) as count,
     ):
         admin = create_managed(first.bootstrap, TOPIC, {"log_level": "0"})
         console.print(
@@ -74,7 +80,9 @@ def _through_two_proxies(
 
         def change(partitions: int) -> None:
             try:
-                resize(admin, TOPIC, partitions).result(RESIZE_SECONDS)
+                changed = resize(admin, TOPIC, partitions)
+                count.change(partitions)
+                changed.result(RESIZE_SECONDS)
             except KafkaException as error:
                 raise RuntimeError(str(error)) from error
 
@@ -86,7 +94,9 @@ def _through_two_proxies(
             actions=[Action(KILL_AT * seconds, "kill -9 of a proxy", second.kill)],
         )
         with console.status("clients start") as status:
-            return Run(plan, change, status.update).run()
+            outcome = Run(plan, change, status.update).run()
+            status.update("Streams counts what is left")
+            return outcome, show_counts(console, count, _SIZES)
 
 
 def _wrong(outcome: Outcome) -> list[str]:

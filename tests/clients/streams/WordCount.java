@@ -11,8 +11,8 @@ import org.apache.kafka.streams.kstream.Materialized;
  * Counts the records of each word (input value) and writes the counts, until its standard input ends.
  *
  * <p>Arguments: bootstrap servers, application id, topic of the words, topic of the counts, folder of the state, and
- * maybe a processing guarantee. With exactly_once_v2 it is a static member of its group, so that one that was killed is
- * followed at once.
+ * maybe a processing guarantee and the timeout of its transactions in milliseconds. With exactly_once_v2 it is a static
+ * member of its group, so that one that was killed is followed at once.
  */
 public class WordCount {
     public static void main(String[] arguments) throws Exception {
@@ -28,6 +28,9 @@ public class WordCount {
         if (arguments.length > 5) {
             config.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, arguments[5]);
             config.put(StreamsConfig.consumerPrefix("group.instance.id"), "counter");
+        }
+        if (arguments.length > 6) {
+            config.put(StreamsConfig.producerPrefix("transaction.timeout.ms"), arguments[6]);
         }
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream(arguments[2])
