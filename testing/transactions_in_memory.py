@@ -146,6 +146,15 @@ class TransactionsInMemory:
         """Has the next requests come on another connection."""
         self._told = ToldClient(Client(self._told.client.number + 1), self.topics, NO_JOURNAL)
 
+    @property
+    def told_client(self) -> Client:
+        """The client whose connection the next request comes on."""
+        return self._told.client
+
+    def own(self, claim: Claim) -> None:
+        """Has a coordinator take partitions from the present client."""
+        self.transactions.own(self.told_client, claim)
+
     def held(self, api_key: int, version: int, fields: Mapping[str, Any]) -> HeldRequest:
         body = memoryview(bytearray(request(api_key).build(version, fields)))
         return HeldRequest(route_of(api_key, version), body, self._shared, self._told)

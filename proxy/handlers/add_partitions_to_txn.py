@@ -47,7 +47,7 @@ from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import listed
-from kordon.proxy.writes.transactions import MOST_AT_ONCE
+from kordon.proxy.writes.transactions import AGAINST, MOST_AT_ONCE
 
 log = client_log(__name__)
 
@@ -157,7 +157,6 @@ class AddedPartitions(ServedRequest):
             value.v3_and_below_producer_id,
             value.v3_and_below_producer_epoch,
         )
-        produce.transactions.see(self._claim)
         self._named: dict[str, set[int]] = {name: set() for name in topics}
         for row in self._rows:
             if row.name in topics:
@@ -179,8 +178,9 @@ class AddedPartitions(ServedRequest):
             for each in row.results_by_partition
         }
         if not any(codes.values()):
+            self._produce.transactions.own(self._held.client, self._claim)
             codes |= await self._opened()
-        elif not set(codes.values()) <= _PASSING:
+        elif AGAINST & set(codes.values()):
             self._produce.transactions.drop(self._claim.producer_id)
         told.update({"results_by_topic_v3_and_below": [self._row(row, codes) for row in self._rows]})
         self._record(told)
@@ -271,20 +271,6 @@ class AddedPartitions(ServedRequest):
         ]
         if refused:
             self._held.shared.refusals.parts(self._held.client, apis.ADD_PARTITIONS_TO_TXN, told, refused)
-
-
-_PASSING: Final = frozenset(
-    {
-        Code.NONE,
-        Code.OPERATION_NOT_ATTEMPTED,
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.CONCURRENT_TRANSACTIONS,
-        Code.COORDINATOR_LOAD_IN_PROGRESS,
-        Code.COORDINATOR_NOT_AVAILABLE,
-        Code.NOT_COORDINATOR,
-    }
-)
-"""Answers of coordinators that say nothing against the transaction."""
 
 
 def _is_final(code: int) -> bool:

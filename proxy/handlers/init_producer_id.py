@@ -18,8 +18,7 @@ TransactionCoordinator.endTransaction (Kafka 2.4).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import EndTxnResponse, InitProducerIdRequest, InitProducerIdResponse
@@ -32,6 +31,7 @@ from kordon.proxy.core.verdicts import LENT_VERSIONS, WITH_IDENTITY, Route
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
 from kordon.proxy.handlers.epoch_lending import EpochLending, Outcome, Told
 from kordon.proxy.ordering.lent_epochs import Identity
+from kordon.proxy.writes.transactions import Transactions
 
 _WITH_FENCED: Final = 4
 """The first version whose clients know PRODUCER_FENCED (KIP-588)."""
@@ -51,31 +51,27 @@ _INIT: Final = _route(apis.INIT_PRODUCER_ID, 1)
 _OFFERED: Final = {Outcome.BUSY: Code.CONCURRENT_TRANSACTIONS, Outcome.UNAVAILABLE: Code.COORDINATOR_NOT_AVAILABLE}
 
 
-Ends: TypeAlias = Callable[[str | None, int], None]
-"""Is told that a producer's transaction ends: its transactional id and producer id, or -1."""
-
-
 class InitProducerId(ApiHandler):
     """Lends epochs in front of brokers that do not check what a producer was.
 
     Args:
-        ends: See `Ends`; None: nobody is to be told.
+        transactions: Are told that a producer's transaction ends; None: nobody is to be told.
     """
 
     key = apis.INIT_PRODUCER_ID
     is_always_wanted = True
 
-    def __init__(self, lending: EpochLending, ends: Ends | None = None) -> None:
+    def __init__(self, lending: EpochLending, transactions: Transactions | None = None) -> None:
         self._lending = lending
-        self._ends = ends
+        self._transactions = transactions
 
     def decide(self, held: HeldRequest) -> Handled:
         """Lends an epoch, or lets the broker answer; what is believed of the producer's transaction ends."""
         handled = self._lend(held)
-        return handled if self._ends is None else self._end(held, handled, self._ends)
+        return handled if self._transactions is None else self._end(held, handled, self._transactions)
 
-    def _end(self, held: HeldRequest, handled: Handled, ends: Ends) -> Handled:
-        """Takes note that a transaction ends: when the request comes, and when the broker has answered it."""
+    def _end(self, held: HeldRequest, handled: Handled, transactions: Transactions) -> Handled:
+        """Takes note that a transaction ends: when its own client asks, and when the broker has answered."""
         try:
             value: InitProducerIdRequest = held.read()
         except WireError:
@@ -83,12 +79,14 @@ class InitProducerId(ApiHandler):
         transactional_id = value.transactional_id
         if transactional_id is None:
             return handled
-        ends(transactional_id, value.get("producer_id", _NOBODY))
+        if (owned := transactions.owned(held.client, transactional_id)) is not None:
+            transactions.ends(owned)
         if handled is not None:
             return handled  # the broker has no transactions on managed topics, or has not said yet that it may have
 
         def back(answer: InitProducerIdResponse) -> None:
-            ends(transactional_id, answer.producer_id)
+            if answer.error_code == Code.NONE:
+                transactions.ends(answer.producer_id)
 
         return Translate(None, back)
 

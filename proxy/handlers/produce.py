@@ -238,7 +238,8 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     ) -> _Intake:
         """Queues the batches of a transaction once it is known whether they may go, in the order of requests."""
         try:
-            await prepared.ready()
+            found = (self._find(version, row) for row in request.topic_data)
+            await prepared.ready({topic for topic in found if topic is not None})
             intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=prepared)
             for row in request.topic_data:
                 intake.topic(self._find(version, row), row)

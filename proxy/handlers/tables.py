@@ -193,7 +193,7 @@ def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
         ShareGroupHeartbeat(),
         StreamsGroupHeartbeat(),
         *([EndTxn(worker.transactions.transactions)] if worker.transactions is not None else ()),
-        InitProducerId(worker.lending, worker.transactions.transactions.ends if worker.transactions else None),
+        InitProducerId(worker.lending, worker.transactions.transactions if worker.transactions else None),
     ]
 
 

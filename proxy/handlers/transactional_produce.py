@@ -19,7 +19,7 @@ partition they would answer nothing (seen with Kafka 3.9 and 4.3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -99,6 +99,11 @@ class _Entry:
     is_sound: bool = False
     """Whether its client has the right to the transactional id, unless one of `asked` says that it has not."""
     unfit: Unfit | None = None
+
+    @property
+    def refusal(self) -> int:
+        """What the client's broker has against it; NONE: nothing."""
+        return next((each.code for each in self.asked if each.code != Code.NONE), Code.NONE)
 
 
 class Connection:
@@ -236,15 +241,19 @@ class PreparedProduce:
         """Makes the questions."""
         if self._claim is None:
             return
-        self._produce.transactions.see(self._claim)
         if self._right is not None:
             self._produce.asked += 1
             self.questions += (self._right_question(self._claim, self._right),)
         if self._witnesses:
             self.questions += (self._witness_question(self._claim),)
 
-    async def ready(self) -> None:
-        """Returns when all is known that can be known now, and what came before is in line."""
+    async def ready(self, topics: Collection[ManagedTopic]) -> None:
+        """Returns when all is known that can be known now, and what came before is in line.
+
+        Args:
+            topics: Those that the client may write to. Nobody is asked about others, nor are they changed.
+        """
+        self._entries = {place: entry for place, entry in self._entries.items() if place[0] in topics}
         if self._before is not None:
             await self._before.wait()
         for entry in self._entries.values():
@@ -262,9 +271,8 @@ class PreparedProduce:
         entry = self._entries.get((topic, stream))
         if entry is None:
             return _LATER
-        for each in entry.asked:
-            if each.code != Code.NONE:
-                return Unfit(each.code, f"The transaction is refused by the client's broker: {name_of(each.code)}")
+        if (code := entry.refusal) != Code.NONE:
+            return Unfit(code, f"The transaction is refused by the client's broker: {name_of(code)}")
         if entry.unfit is not None:
             return entry.unfit
         transactions = self._produce.transactions
@@ -278,7 +286,7 @@ class PreparedProduce:
     async def _permit(self, topic: ManagedTopic) -> None:
         """Has a topic take transactions, and looks up its leaders; upon its next try the client finds that done."""
         entries = [entry for entry in self._entries.values() if entry.topic is topic]
-        may_use = all(asked.code == Code.NONE for entry in entries for asked in entry.asked)
+        may_use = all(entry.refusal == Code.NONE for entry in entries)
         if may_use and not topic.layout.has_transactions:
             refusal = await self._produce.permits.allow(topic)
             for entry in entries:
@@ -289,7 +297,7 @@ class PreparedProduce:
         transactions = self._produce.transactions
         wanted: dict[tuple[ManagedTopic, int], list[_Entry]] = {}
         for entry in self._entries.values():
-            if entry.asks_leader:
+            if entry.asks_leader and entry.refusal == Code.NONE:
                 wanted.setdefault((entry.topic, entry.home.partition), []).append(entry)
 
         async def ask(topic: ManagedTopic, partition: int, entries: list[_Entry]) -> None:
@@ -363,8 +371,8 @@ class PreparedProduce:
             beliefs.close(inquiry)
             if code in LEADER_ERRORS:
                 transactions.forget_leaders(topic)
-            else:
-                transactions.drop(claim.producer_id)
+            elif code != Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+                transactions.forget(claim)
         asked = self._connection.witnesses.pop((claim, topic, inquiry.partition, inquiry.ground), None)
         if asked is not None:
             asked.say(code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -67,11 +68,10 @@ class OpenProducers:
                 try:
                     await self._ask(place[0], questions)
                 finally:
-                    for each in questions:
-                        if not each.answer.done():
-                            each.answer.set_result(None)
+                    _say_nothing(questions)
         finally:
             self._asking.discard(place)
+            _say_nothing(self._waiting.pop(place, ()))  # it failed: nobody else would ask for them
 
     async def _ask(self, topic: str, questions: list[_Question]) -> None:
         wanted: defaultdict[int, set[int]] = defaultdict(set)
@@ -85,6 +85,12 @@ class OpenProducers:
         for each in questions:
             if not each.answer.done():
                 each.answer.set_result(answers[each.partition][each.producer_id])
+
+
+def _say_nothing(questions: Iterable[_Question]) -> None:
+    for each in questions:
+        if not each.answer.done():
+            each.answer.set_result(None)
 
 
 def _answers(snapshot: Snapshot, producer_ids: set[int]) -> dict[int, LeaderAnswer]:

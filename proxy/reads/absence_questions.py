@@ -85,7 +85,6 @@ class AbsenceQuestions:
         """
         self.rounds += 1
         before = await self._log_ends(questions)
-        await self._coordinators.refuse_lacking()
         found = await self._coordinators.open({each.producer_id for each in questions})
         after = await self._log_ends(questions)
         is_open = {(topic, q, each.producer_id) for each in found for topic, qs in each.partitions.items() for q in qs}

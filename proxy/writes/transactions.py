@@ -19,6 +19,7 @@ import structlog
 
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.leaders import Leader, Leaders
 from kordon.proxy.kafka.open_producers import OpenProducers
@@ -38,7 +39,9 @@ _PAUSE_SECONDS: Final = 0.1
 """Between two tries: a leader is elected, or a witness replicated."""
 MOST_AT_ONCE: Final = 64
 """Partitions that one AddPartitionsToTxn asks about at the same time."""
-_MOST_ENDINGS: Final = 10_000
+_MOST_OF_V2: Final = 10_000
+AGAINST: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED, Code.INVALID_TXN_STATE})
+"""What a coordinator answers only to the owner of a transactional id, and by what it knows of its transaction."""
 _AS_IT_IS: Final = frozenset(
     {
         Code.INVALID_PRODUCER_EPOCH,
@@ -84,8 +87,8 @@ class Transactions:
         self._beliefs: WeakKeyDictionary[ManagedTopic, Beliefs] = WeakKeyDictionary()
         self._of_v2: dict[tuple[str, int, int], None] = {}
         """Transactional ids, producer ids and epochs of what was opened by v2."""
-        self._producers: dict[str, int] = {}
-        """By transactional id, the producer id that this worker saw last."""
+        self._owned: WeakKeyDictionary[Client, tuple[str, int]] = WeakKeyDictionary()
+        """By connection, the transactional id and producer id that a coordinator has taken from it last."""
 
     def beliefs(self, topic: ManagedTopic) -> Beliefs:
         """Returns what is believed about a topic."""
@@ -98,37 +101,43 @@ class Transactions:
         """Returns on what a belief rests now; None: nobody is known to lead the partition."""
         return self._dispatcher.ground(topic, partition)
 
-    def see(self, claim: Claim) -> None:
-        """Takes note of whose transactional id a producer id is, as clients say."""
-        self._producers.pop(claim.transactional_id, None)
-        self._producers[claim.transactional_id] = claim.producer_id
-        if len(self._producers) > _MOST_ENDINGS:
-            del self._producers[next(iter(self._producers))]
+    def own(self, client: Client, claim: Claim) -> None:
+        """Takes note that a coordinator has taken partitions from a client: the transaction is the client's own."""
+        self._owned[client] = claim.transactional_id, claim.producer_id
+
+    def owned(self, client: Client, transactional_id: str) -> int | None:
+        """Returns which producer id of a transactional id is a client's own; None: it has not shown that."""
+        owned_id, producer_id = self._owned.get(client, (None, None))
+        return producer_id if owned_id == transactional_id else None
 
     def opened_by_v2(self, claim: Claim) -> None:
         """Takes note that a witness of v2 has opened a transaction."""
         self._of_v2[claim.transactional_id, claim.producer_id, claim.epoch] = None
-        if len(self._of_v2) > _MOST_ENDINGS:
+        if len(self._of_v2) > _MOST_OF_V2:
             del self._of_v2[next(iter(self._of_v2))]
 
     def is_of_v2(self, transactional_id: str, producer_id: int, epoch: int) -> bool:
         """Whether this worker has opened a transaction by v2."""
         return (transactional_id, producer_id, epoch) in self._of_v2
 
-    def ends(self, transactional_id: str | None, producer_id: int = -1) -> None:
+    def ends(self, producer_id: int) -> None:
         """Forgets what is believed of a producer: its EndTxn or InitProducerId passes, or has been answered.
 
-        What it has not sent yet is not sent any more: it would fall into its next transaction.
+        What it has not sent yet is not sent any more: it would fall into its next transaction. Called only for who has
+        shown that the producer is its own, as anybody else could stop it for good (OWN-TRANSACTION).
         """
-        known = self._producers.get(transactional_id) if transactional_id is not None else None
-        for each in {producer_id, -1 if known is None else known} - {-1}:
-            self.drop(each)
-            self._dispatcher.drop_transaction(each)
+        self.drop(producer_id)
+        self._dispatcher.drop_transaction(producer_id)
 
     def drop(self, producer_id: int) -> None:
         """Forgets what is believed of a producer."""
         for beliefs in self._beliefs.values():
             beliefs.drop(producer_id)
+
+    def forget(self, claim: Claim) -> None:
+        """Forgets where a producer is open under one transactional id and epoch."""
+        for beliefs in self._beliefs.values():
+            beliefs.forget(claim)
 
     def forget_leaders(self, topic: ManagedTopic) -> None:
         """Has the next one look up who leads a topic's partitions."""

@@ -201,10 +201,37 @@ async def test_an_end_meanwhile_leaves_no_belief() -> None:
     client.brokers.may_answer.clear()
     adding = asyncio.ensure_future(client.add({TOPIC: [0]}))
     await client.brokers.is_asked.wait()
-    client.worker.transactions.ends(ID, P)
+    client.worker.transactions.ends(P)
     client.brokers.may_answer.set()
     await adding
     assert not client.believes(0)
+
+
+@pytest.mark.parametrize(
+    ("code", "is_believed"),
+    [
+        (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, True),
+        (Code.INVALID_PRODUCER_ID_MAPPING, True),
+        (Code.TOPIC_AUTHORIZATION_FAILED, True),
+        (Code.PRODUCER_FENCED, False),
+    ],
+)
+async def test_what_a_coordinator_refuses_others_changes_no_belief(code: Code, *, is_believed: bool) -> None:
+    """OWN-TRANSACTION: only who owns the transaction is told of its state."""
+    client = Client()
+    await client.add({TOPIC: [0]})
+    await client.add({TOPIC: [0]}, {(TOPIC, 0): code})
+    assert client.believes(0) == is_believed
+
+
+async def test_partitions_that_were_taken_are_their_clients_own() -> None:
+    """What it asks for next on the connection may end its transaction at once."""
+    client = Client()
+    told = client.worker.told_client
+    await client.add({TOPIC: [0]}, {(TOPIC, 0): Code.NOT_COORDINATOR})
+    assert client.worker.transactions.owned(told, ID) is None
+    await client.add({TOPIC: [0]})
+    assert client.worker.transactions.owned(told, ID) == P
 
 
 async def test_ordinary_topics_go_with_the_managed_ones() -> None:

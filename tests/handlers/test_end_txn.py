@@ -13,6 +13,7 @@ from kordon.proxy.handlers.init_producer_id import InitProducerId
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
 from kordon.testing.transactions_in_memory import ID, P, TransactionsInMemory
 
+NO_LENDING: Any = None
 CLAIM, GROUND = Claim("", ID, P, 0), Ground(0, 3)
 
 
@@ -38,6 +39,7 @@ def believe(worker: TransactionsInMemory) -> None:
 async def test_a_belief_ends_when_the_request_passes_and_when_it_is_answered() -> None:
     """Between the two, leaders may still tell of the transaction that ends."""
     worker = TransactionsInMemory()
+    worker.own(CLAIM)
     beliefs = worker.transactions.beliefs(worker.topic)
     believe(worker)
     decision = end(worker, 3)
@@ -53,11 +55,10 @@ async def test_a_belief_ends_with_another_instance_of_the_producer() -> None:
     """InitProducerId fences who was before; its answer says whose producer id it is."""
     worker = TransactionsInMemory()
     beliefs = worker.transactions.beliefs(worker.topic)
-    lending: Any = None
-    handler = InitProducerId(lending, worker.transactions.ends)
+    handler = InitProducerId(NO_LENDING, worker.transactions)
     held = worker.held(apis.INIT_PRODUCER_ID, 4, {"transactional_id": ID, "transaction_timeout_ms": 1_000})
     held.offer.learn(4)
-    worker.transactions.see(CLAIM)
+    worker.own(CLAIM)
     believe(worker)
     decision = handler.decide(held)
     assert isinstance(decision, Translate)
@@ -67,6 +68,47 @@ async def test_a_belief_ends_with_another_instance_of_the_producer() -> None:
     told = response(apis.INIT_PRODUCER_ID)
     decision.back(told.parse(4, told.build(4, {"producer_id": P, "producer_epoch": 1})))
     assert not beliefs.is_open(CLAIM, 0, GROUND)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, Code.INVALID_PRODUCER_ID_MAPPING, Code.NOT_COORDINATOR],
+    ids=["no right to it", "the producer of another", "a broker that does not know"],
+)
+async def test_nobody_ends_what_is_believed_of_others(code: Code) -> None:
+    """OWN-TRANSACTION: a flood of it would keep a producer from ever writing again."""
+    worker = TransactionsInMemory()
+    beliefs = worker.transactions.beliefs(worker.topic)
+    believe(worker)
+    under_way = beliefs.inquire(CLAIM, 1, GROUND)
+    assert answered(end(worker, 3), 3, code) == code
+    init = InitProducerId(NO_LENDING, worker.transactions)
+    fields = {"transactional_id": ID, "transaction_timeout_ms": 1_000, "producer_id": P, "producer_epoch": 0}
+    held = worker.held(apis.INIT_PRODUCER_ID, 4, fields)
+    held.offer.learn(4)
+    decision = init.decide(held)
+    assert isinstance(decision, Translate)
+    told = response(apis.INIT_PRODUCER_ID)
+    decision.back(told.parse(4, told.build(4, {"error_code": code, "producer_id": -1, "producer_epoch": -1})))
+    beliefs.confirm(under_way)
+    assert beliefs.is_open(CLAIM, 0, GROUND)
+    assert beliefs.is_open(CLAIM, 1, GROUND)
+    assert not worker.brokers.dropped
+
+
+async def test_only_the_connection_whose_partitions_were_taken_ends_them_at_once() -> None:
+    """For one transactional id; it is no right to others."""
+    worker = TransactionsInMemory()
+    beliefs = worker.transactions.beliefs(worker.topic)
+    worker.own(CLAIM._replace(transactional_id="mine"))
+    believe(worker)
+    end(worker, 3)
+    worker.own(CLAIM._replace(producer_id=P + 1))
+    end(worker, 3)
+    worker.own(CLAIM)
+    worker.another_client()
+    end(worker, 3)
+    assert beliefs.is_open(CLAIM, 0, GROUND)
 
 
 @pytest.mark.parametrize(

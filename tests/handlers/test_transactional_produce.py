@@ -232,7 +232,7 @@ async def test_an_end_between_question_and_answer_makes_the_answer_void() -> Non
     """What was acknowledged may be of the transaction before."""
     worker = TransactionsInMemory()
     served = worker.decide(0, version=V2)
-    worker.transactions.ends(ID, P)
+    worker.transactions.ends(P)
     say_witness(served.questions[0])
     assert await worker.codes(served, V2) == [Code.NOT_LEADER_OR_FOLLOWER]
     assert worker.brokers.dropped == [P]
@@ -295,6 +295,52 @@ async def test_nobody_changes_a_layout_under_anothers_transactional_id() -> None
     say_right(served.questions[0], Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     assert await worker.codes(served, V2) == [Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
     assert worker.permits_asked == 0
+
+
+@pytest.mark.parametrize("version", [11, V2])
+async def test_nobody_changes_a_layout_that_may_not_write_to_its_topic(version: int) -> None:
+    """RIGHTS-FIRST: not under a transactional id of its own either, and no leader is asked."""
+    worker = TransactionsInMemory()
+    object.__setattr__(worker.topic.layout, "has_transactions", False)
+    served = worker.decide(0, version=version)
+    say_right(served.questions[0], Code.TOPIC_AUTHORIZATION_FAILED)
+    refused = served.refuse({TOPIC: Code.TOPIC_AUTHORIZATION_FAILED})
+    assert await worker.codes(refused, version) == [Code.TOPIC_AUTHORIZATION_FAILED]
+    assert worker.permits_asked == 0
+
+
+async def test_no_leader_is_asked_for_whom_the_broker_refuses() -> None:
+    """An answer costs a leader that remembers many producers more than the question costs a client."""
+    worker = TransactionsInMemory()
+    worker.brokers.open(0)
+    served = worker.decide(0)
+    say_right(served.questions[0], Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    assert await worker.codes(served) == [Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+    assert not worker.brokers.asked
+
+
+@pytest.mark.parametrize(
+    ("code", "transactional_id", "is_believed"),
+    [
+        (Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, ID, True),
+        (Code.INVALID_PRODUCER_ID_MAPPING, "mallorys", True),
+        (Code.INVALID_PRODUCER_EPOCH, ID, False),
+    ],
+    ids=["no right to it", "another transactional id", "its own"],
+)
+async def test_a_refused_witness_changes_no_belief_of_others(
+    code: Code, transactional_id: str, *, is_believed: bool
+) -> None:
+    """OWN-TRANSACTION: producer id and epoch are no secret."""
+    worker = TransactionsInMemory()
+    known = worker.decide(0, version=V2)
+    say_witness(known.questions[0])
+    await worker.codes(known, V2)
+    worker.another_client()
+    forged = worker.decide(1, version=V2, transactional_id=transactional_id)
+    say_witness(forged.questions[0], code)
+    await worker.codes(forged, V2)
+    assert worker.transactions.beliefs(worker.topic).is_open(CLAIM, 0, Ground(0, 3)) == is_believed
 
 
 async def test_a_topic_that_takes_no_transactions_says_so() -> None:

@@ -46,3 +46,23 @@ async def test_a_leader_that_does_not_answer_says_nothing() -> None:
     assert await open_producers.ask("orders", 0, NODE, P) is None
     brokers.is_silent = False
     assert await open_producers.ask("orders", 0, NODE, P) is not None
+
+
+async def test_a_question_that_fails_leaves_nobody_waiting() -> None:
+    """Neither who asked nor who came meanwhile: their clients would wait forever."""
+    open_producers, brokers = asking()
+    brokers.may_answer.clear()
+
+    async def broken(topic: str, partitions: Any) -> Any:
+        brokers.is_asked.set()
+        await brokers.may_answer.wait()
+        raise ValueError("what a leader says cannot be read")
+
+    brokers.snapshots = broken
+    first = asyncio.ensure_future(open_producers.ask("orders", 0, NODE, P))
+    await brokers.is_asked.wait()
+    second = asyncio.ensure_future(open_producers.ask("orders", 1, NODE, P))
+    await asyncio.sleep(0)
+    brokers.may_answer.set()
+    async with asyncio.timeout(10):
+        assert [await first, await second] == [None, None]

@@ -25,6 +25,8 @@ class Cluster:
         """Of the one partition of `__transaction_state`, before and after."""
         self.state_code = Code.NONE
         self.list_code = Code.NONE
+        self.denied = False
+        """Whether Kordon may see no transaction."""
         self.rows: dict[str, dict[str, Any]] = {}
         self.asked: list[Mapping[str, Any]] = []
         self.broker = FakeBroker(
@@ -51,7 +53,7 @@ class Cluster:
         return {"error_code": self.list_code, "transaction_states": states}
 
     def describe(self, asked: Asked) -> dict[str, Any]:
-        probe = {"error_code": Code.NOT_COORDINATOR}
+        probe = {"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if self.denied else Code.NOT_COORDINATOR}
         return {
             "transaction_states": [
                 {"transactional_id": each, **self.rows.get(each, probe)} for each in asked.body.transactional_ids
@@ -116,11 +118,15 @@ async def test_a_right_that_lacks_is_named() -> None:
     cluster.rows[PROBE] = {"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "producer_id": -1}
     with pytest.raises(TopicsRefused, match="Describe on all transactional ids"):
         await cluster.coordinators.refuse_lacking()
-    cluster = Cluster()
-    cluster.rows[PROBE] = {"error_code": Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "producer_id": -1}
-    with pytest.raises(TopicsRefused, match="Describe on all transactional ids"):
-        await cluster.coordinators.open()
     await Cluster().coordinators.refuse_lacking()
+
+
+async def test_nothing_is_told_by_coordinators_that_leave_out_what_kordon_may_not_see() -> None:
+    """OLDER-FIRST, PROVEN-ABSENCE: an empty answer would be taken for transactions that are over."""
+    cluster = Cluster()
+    cluster.denied = True
+    with pytest.raises(TopicsRefused, match="Describe on all transactional ids"):
+        await cluster.coordinators.open({7})
 
 
 async def test_more_than_can_be_looked_at_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

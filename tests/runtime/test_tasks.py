@@ -78,6 +78,7 @@ STARTED = {
     "renewal": "the hold that waits for it ends with it",
     "_perform": "a failure ends the controller's role",
     "begin_transaction": "the commit begins it",
+    "_ask_all": "whoever waits asks again",
     "_take": "begun again with the next tick",
     "_refuse_second": "the wish is found again",
     "_find": "a failure ends the controller's role",

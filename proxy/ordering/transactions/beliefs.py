@@ -176,6 +176,15 @@ class Beliefs:
         self._producers.pop(producer_id, None)
         self._void(producer_id)
 
+    def forget(self, claim: Claim) -> None:
+        """Forgets where a producer is open under one transactional id and epoch; what others claim of it stays."""
+        mine, known = _of_anybody(claim), self._producers.get(claim.producer_id)
+        if known is not None:
+            known.open = {place: ground for place, ground in known.open.items() if place[0] != mine}
+        for inquiry in self._under_way.get(claim.producer_id, ()):
+            if _of_anybody(inquiry.claim) == mine:
+                inquiry.is_void = True
+
     def _of(self, claim: Claim) -> _Producer:
         known = self._producers.get(claim.producer_id)
         if known is None:
@@ -209,7 +218,11 @@ def has_same_layout(then: Ground, now: Ground) -> bool:
 
 
 def _place(claim: Claim, partition: int) -> tuple[Claim, int]:
-    return claim._replace(principal=""), partition
+    return _of_anybody(claim), partition
+
+
+def _of_anybody(claim: Claim) -> Claim:
+    return claim._replace(principal="")
 
 
 def _right(claim: Claim) -> tuple[str, str]:
