@@ -18,7 +18,7 @@ TP = TopicPartition("t", 0)
 MANY = Progress(0, tuple((10 * n, 10 * n + 3) for n in range(1, 3_000)))
 
 
-class Coordinator(GroupCoordinator):
+class Coordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
     """Answers as it is told to."""
 
     def __init__(self) -> None:

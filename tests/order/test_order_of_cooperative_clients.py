@@ -34,7 +34,7 @@ def in_trouble(bootstrap: str, topic: str, *, dialect: bool = False, seconds: fl
         [bootstrap], topic, seconds=seconds, resize_to=(6, 3) if resizes else (), members=2,
         churn_seconds=3, killed_percent=50, producers=["dialect" if dialect else "librdkafka"],
         groups=["cooperative-dialect" if dialect else "cooperative"],
-        **({"rate": 800, "keys": 8, "least_backlog": 300} if dialect else {"rate": 400, "keys": 100}),
+        rate=800 if dialect else 400, keys=8 if dialect else 100, least_backlog=300 if dialect else 0,
     )  # fmt: skip
 
 
