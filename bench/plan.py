@@ -120,6 +120,24 @@ class Sdk:
 
 
 @dataclass(frozen=True)
+class Transacting:
+    """One producer sends transactions, one after the other, to all partitions of a topic."""
+
+    client: Client
+    per_transaction: int
+    """Records."""
+    transactions: int
+    warm_up: int = 100
+    """Transactions before these that are not counted."""
+    record_bytes: int = 1_000
+    virtual_partitions: int = 12
+
+    @property
+    def name(self) -> str:
+        return f"{self.client.value}, transactions of {self.per_transaction} x {self.record_bytes} B"
+
+
+@dataclass(frozen=True)
 class Audited:
     """The auditor reads a day that was made up: decisions from files, batches from recorded bytes."""
 
@@ -148,6 +166,7 @@ class Part(Enum):
     RESIZES = "resizes"
     HOLDING = "holding"
     SDK = "sdk"
+    TRANSACTIONS = "transactions"
     MATRIX = "matrix"
     AUDIT = "audit"
 
@@ -172,6 +191,7 @@ class Plan:
     resizes: tuple[Resizes, ...]
     holding: tuple[Holding, ...]
     sdk: Sdk
+    transactions: tuple[Transacting, ...]
     audit: tuple[Audited, ...]
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
@@ -199,6 +219,16 @@ def _java_sizes(payload_bytes: int, most_records: int) -> tuple[Throughput, ...]
 
 _LOGGED: Final = Throughput(Client.LIBRDKAFKA, 8, 1_000, 200_000, 24)
 
+
+def _transactions(many: int, few: int, warm_up: int) -> tuple[Transacting, ...]:
+    """Each client with small transactions and with large ones, of which there are fewer."""
+    return tuple(
+        Transacting(client, records, count, warm_up)
+        for client in (Client.LIBRDKAFKA, Client.JAVA)
+        for records, count in ((10, many), (100, few))
+    )
+
+
 _NEARLY_NOTHING: Final = Audited(24, topics=1, virtual=24)
 
 PROFILES: Final = {
@@ -219,6 +249,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
         sdk=Sdk(500, 500_000),
+        transactions=_transactions(2_000, 1_000, 200),
         audit=(_NEARLY_NOTHING, Audited(75, 24), Audited(300, 12), Audited(750, 10)),
     ),
     "quick": Plan(
@@ -234,6 +265,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
         sdk=Sdk(500, 250_000),
+        transactions=_transactions(1_000, 500, 200),
         audit=(_NEARLY_NOTHING, Audited(300, 8)),
     ),
     "smoke": Plan(
@@ -252,6 +284,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
         sdk=Sdk(500, 5_000),
+        transactions=_transactions(50, 20, 10),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),
     ),
 }

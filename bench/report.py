@@ -25,6 +25,12 @@ _SDK_FIGURES: Final = (
     (results.CONSUME_CPU, "Kordon's CPU s/GB consumed", 2),
     (results.FETCH_US, "Kordon's CPU µs per Fetch", 0),
 )
+_TRANSACTION_FIGURES: Final = (
+    (results.TRANSACTIONS, "transactions/s", 0),
+    (results.P50_MS, "commit p50 ms", 1),
+    (results.P99_MS, "commit p99 ms", 1),
+    (results.PRODUCE_CPU, "Kordon's CPU s/GB", 2),
+)
 _AUDIT_FIGURES: Final = (
     (results.AUDIT_DECISIONS, "decisions per CPU s", 0),
     (results.AUDIT_MB, "MB of topic data per CPU s", 0),
@@ -76,6 +82,12 @@ _HOW: Final = """\
   process, without sockets, brokers simulated: CPU time of a worker. The gate is held against what a worker took for
   each Fetch of the SDK in this run, which brings megabytes, as its consumer is behind; of one that brings little, say
   the microseconds more. Each of the group's members owns a partition and asks for ten others.
+- **Transactions**: one producer sends records with a thousand keys to 12 partitions, and commits one transaction after
+  the other; acks=all, linger 5 ms. *direct* and *kordon* have an ordinary topic with 12 partitions, *managed* one with
+  V = 12 on 3 partitions. *managed, without transactions* sends the same there idempotently, and waits for its answers
+  where the others commit. The time of a commit is that from asking for it until it is confirmed, and what is unsent is
+  sent in it. Each producer begins with transactions that count for processor time alone: it warms up, and the first
+  one of a managed topic waits for its layout.
 - **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`). Topics grow three times and
   shrink once; a worker is killed within a change; 200 idempotent producers write to all streams by turns; stock groups
   and one of the dialect read them, one reader five minutes behind; one topic is written by clients of the dialect;
@@ -120,7 +132,7 @@ def report(figures: Results, picture: str) -> str:
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
-    lines += _sdk_tables(figures) + _audit_table(figures) + _matrix(figures)
+    lines += _sdk_tables(figures) + _transactions(figures) + _audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -233,6 +245,20 @@ def _costs(figures: Results, case: str) -> list[list[str]]:
     return [[title, _middle(spread, 1)] for title, spread in spreads if spread is not None]
 
 
+def _transactions(figures: Results) -> list[str]:
+    """Draws what transactions cost; nothing where that was not measured."""
+    rows: list[list[str]] = []
+    for case in figures.transactions:
+        for contender in figures.contenders(case):
+            cells = (_shown(figures.spread(case, contender, name), digits) for name, _, digits in _TRANSACTION_FIGURES)
+            share = (
+                "-" if contender == results.PLAIN else _number(ratio(figures, case, contender, results.TRANSACTIONS))
+            )
+            rows.append([case, contender, *cells, share])
+    names = ["case", "contender", *(title for _, title, _ in _TRANSACTION_FIGURES), "transactions/s of direct"]
+    return _section("Transactions", names, rows)
+
+
 def _audit_table(figures: Results) -> list[str]:
     """Draws what an audit costs; nothing where that was not measured."""
     rows = [
@@ -268,7 +294,8 @@ def _matrix(figures: Results) -> list[str]:
 
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls, figures.log}
-    return case not in special.union(figures.managed, figures.resizes, figures.holding, figures.sdk, figures.audit)
+    others = (figures.managed, figures.resizes, figures.holding, figures.sdk, figures.transactions, figures.audit)
+    return case not in special.union(*others)
 
 
 def _machine(figures: Results) -> list[str]:

@@ -22,6 +22,8 @@ MANAGED: Final = "managed"
 """Kordon, with topics that are managed."""
 RECORDED: Final = "managed, on record"
 """The same, with its decisions written to their topic."""
+PLAIN: Final = "managed, without transactions"
+"""Kordon with transactions on managed topics, and a producer that has none."""
 
 AIOKAFKA_DIRECT: Final = "aiokafka, direct"
 AIOKAFKA_MANAGED: Final = "aiokafka, managed"
@@ -35,6 +37,7 @@ CONSUME_MB: Final = "consume_mb_per_s"
 PRODUCE_CPU: Final = "produce_cpu_s_per_gb"
 CONSUME_CPU: Final = "consume_cpu_s_per_gb"
 RSS_MB: Final = "peak_rss_mb"
+TRANSACTIONS: Final = "transactions_per_s"
 P50_MS: Final = "p50_ms"
 P99_MS: Final = "p99_ms"
 IDLE_MB: Final = "idle_rss_mb"
@@ -86,6 +89,9 @@ STEADY: Final = "steady"
 IDLE: Final = "idle"
 """Kinds of micro-batches. Each is a measurement: its kind stands for the contender, and its number for the round."""
 
+_TUPLES: Final = ("managed", "resizes", "holding", "sdk", "transactions", "audit")
+"""Fields of `Results` that JSON makes lists of."""
+
 
 @dataclass(frozen=True)
 class Measurement:
@@ -133,6 +139,7 @@ class Results:
     holding: tuple[str, ...] = ()
     sdk: tuple[str, ...] = ()
     """The SDK beside aiokafka, then what was measured without a broker."""
+    transactions: tuple[str, ...] = ()
     audit: tuple[str, ...] = ()
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0
@@ -140,7 +147,7 @@ class Results:
     def contenders(self, case: str) -> list[str]:
         """Who was measured in a case: direct, the floor, Kordon as far as they were, then the others in their order."""
         found = dict.fromkeys(each.contender for each in self.measurements if each.case == case)
-        ours = [name for name in (DIRECT, DIRECT_U, FLOOR, KORDON, MANAGED, RECORDED) if name in found]
+        ours = [name for name in (DIRECT, DIRECT_U, FLOOR, KORDON, MANAGED, RECORDED, PLAIN) if name in found]
         return ours + [name for name in found if name not in ours]
 
     def cases(self) -> list[str]:
@@ -169,7 +176,7 @@ class Results:
         """
         told: dict[str, Any] = json.loads(path.read_text())
         measurements = [Measurement(**each) for each in told.pop("measurements")]
-        told |= {name: tuple(told.get(name, ())) for name in ("managed", "resizes", "holding", "sdk", "audit")}
+        told |= {name: tuple(told.get(name, ())) for name in _TUPLES}
         return cls(**told, measurements=measurements)
 
 

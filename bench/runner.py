@@ -16,6 +16,7 @@ from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 from kordon.bench.sdk import Way, measure_way, measure_worker
 from kordon.bench.topics import VIRTUAL, Topics
+from kordon.bench.transacting import measure_transactions, ways
 from kordon.testing.proxy_process import ProxyProcess
 
 SETTLE_SECONDS: Final = 1.0
@@ -79,6 +80,7 @@ class Runner:
             Part.LOG: self._compare_log,
             Part.HOLDING: self._hold,
             Part.SDK: self._compare_sdk,
+            Part.TRANSACTIONS: self._compare_transactions,
             Part.MATRIX: self._compare_matrix,
             Part.AUDIT: self._audit,
         }
@@ -162,6 +164,15 @@ class Runner:
         for name, figures in measure_worker():
             self._progress(name, results.WORKER)
             self._keep(Measurement(name, results.WORKER, 1, figures))
+
+    def _compare_transactions(self, plan: Plan) -> None:
+        with ways(self.contenders, self._topics[results.DIRECT], self._bootstrap) as turns:
+            for case in plan.transactions:
+                measured = measure_transactions(
+                    case, plan.rounds, turns, lambda: self._new_topics().pop(), self._progress
+                )
+                for each in measured:
+                    self._keep(each)
 
     def _resize(self, plan: Plan) -> None:
         for case in plan.resizes:

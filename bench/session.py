@@ -126,6 +126,7 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         resizes=tuple(case.name for case in plan.resizes),
         holding=tuple(case.name for case in plan.holding),
         sdk=(plan.sdk.name, *WORKER_CASES),
+        transactions=tuple(case.name for case in plan.transactions),
         audit=tuple(case.name for case in plan.audit),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
     )

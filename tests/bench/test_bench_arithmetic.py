@@ -142,7 +142,9 @@ def test_no_two_parts_of_a_plan_measure_under_one_name(profile: str) -> None:
     """Figures are found again by the names of their cases."""
     plan = PROFILES[profile]
     loads = (plan.base, *plan.matrix, *plan.managed, plan.log)
-    names = [case.name for cases in (loads, plan.resizes, plan.holding, plan.audit) for case in cases]
+    names = [
+        case.name for cases in (loads, plan.resizes, plan.holding, plan.transactions, plan.audit) for case in cases
+    ]
     assert len(set(names)) == len(names)
 
 
@@ -165,6 +167,23 @@ def test_the_sdk_is_compared_with_aiokafka_on_the_same_topic(tmp_path: Path) -> 
     assert "| gate | 20.0 |\n| heartbeat | 250.0 |\n" in page
     draw(made, tmp_path / "picture.svg")
     assert "aiokafka, managed" in (tmp_path / "picture.svg").read_text()
+
+
+def test_transactions_are_compared_with_direct_ones(tmp_path: Path) -> None:
+    """Transactions a second as a share of direct; who has no transactions on a managed topic shows processor time."""
+    made = run_of({})
+    made.transactions = ("small", "large")
+    for contender, rate, cpu in ((DIRECT, 200.0, 0.0), (MANAGED, 150.0, 4.0), (results.PLAIN, 400.0, 3.0)):
+        figures = {results.TRANSACTIONS: rate, results.P50_MS: 4.0, results.P99_MS: 9.5}
+        figures |= {results.PRODUCE_CPU: cpu} if cpu else {}
+        made.measurements.append(Measurement("small", contender, 1, figures))
+    page = report(made, "picture.svg")
+    assert "| small | direct | 200 (200-200) | 4.0 (4.0-4.0) | 9.5 (9.5-9.5) | - | 1.00 |" in page
+    assert "| small | managed | 150 (150-150) | 4.0 (4.0-4.0) | 9.5 (9.5-9.5) | 4.00 (4.00-4.00) | 0.75 |" in page
+    assert "| small | managed, without transactions | 400 (400-400) |" in page
+    assert "Connections and sizes" not in page
+    made.save(tmp_path / "raw.json")
+    assert report(Results.load(tmp_path / "raw.json"), "picture.svg") == page
 
 
 @pytest.mark.parametrize(("fetch_us", "thousand_us", "reached"), [(1_000, 300.0, True), (600, 700.0, False)])
