@@ -156,7 +156,7 @@ class Group:
         self._findings = findings
         self._partitions: dict[int, _Partition] = {}
         self._stints: dict[tuple[str, int], _Stint] = {}
-        self._done = [bytearray(len(key.positions)) for key in written.by_index]
+        self._done = [bytearray(key.gaps) for key in written.by_index]
         """By key and sequence: how it was processed."""
         self._highest = [-1] * len(written.by_index)
         """Sequence processed, by key."""

@@ -43,6 +43,8 @@ _PROXY_AWAY_SECONDS: Final = 3.0
 _FIND_COORDINATOR: Final = (10, 1)
 _OF_TRANSACTIONS: Final = 1
 _TICK_SECONDS: Final = 0.2
+_CHANGE_SECONDS: Final = 300.0
+"""A change may wait for transactions whose writers were killed; librdkafka waits 60 s for its answer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,8 @@ class Told:
     """What was done."""
 
     counts: Counter[str] = field(default_factory=Counter[str])
+    asked_again: int = 0
+    """Changes whose client got no answer, or a refusal."""
     change_seconds: list[float] = field(default_factory=list[float])
     problems: list[str] = field(default_factory=list[str])
 
@@ -78,6 +82,13 @@ class _Turn:
     due: float
 
 
+@dataclass(slots=True)
+class _Change:
+    begun: float
+    partitions: int
+    answer: Future[None]
+
+
 class Trouble:
     """Makes what happens around clients at work."""
 
@@ -87,12 +98,13 @@ class Trouble:
         self._cluster = cluster
         self._topic = topic
         self._run = run
+        self._first = proxies[0]
         self._admin = AdminClient({"bootstrap.servers": proxies[0].bootstrap})
         self._counts = cycle(GROWTH)
         self._hurts = cycle(HURTS)
         # aiokafka begins at the first one, and goes nowhere else
         self._proxies = cycle(proxies[1:] if "aiokafka" in soak.clients else reversed(proxies))
-        self._changing: tuple[float, Future[None]] | None = None
+        self._change: _Change | None = None
         self._later: list[tuple[float, Callable[[], None]]] = []
 
     def make(self) -> None:
@@ -103,7 +115,7 @@ class Trouble:
             for every, do, first in (
                 (soak.writers_every, self._kill_writers, 1.0),
                 (soak.proxies_every, self._kill_proxy, 0.5),
-                (soak.changes_every, self._change, 0.1),
+                (soak.changes_every, self._begin_change, 0.1),
                 (soak.hurts_every, self._hurt, 0.3),
             )
             if every
@@ -115,7 +127,7 @@ class Trouble:
                     turn.do()
             self._look()
             time.sleep(_TICK_SECONDS)
-        while self._later or self._changing is not None:
+        while self._later or self._change is not None:
             self._look()
             time.sleep(_TICK_SECONDS)
 
@@ -125,14 +137,31 @@ class Trouble:
         self._later = [each for each in self._later if each[0] > now]
         for do in due:
             do()
-        if self._changing is None:
-            return
-        begun, future = self._changing
-        if future.done():
-            self._changing = None
-            self.told.change_seconds.append(now - begun)
-            if (error := future.exception()) is not None:
-                self.told.problems.append(f"a change failed after {now - begun:.0f} s: {error}")
+        if self._change is not None and self._is_over(self._change):
+            self.told.change_seconds.append(now - self._change.begun)
+            self._change = None
+
+    def _is_over(self, change: _Change) -> bool:
+        """Says whether it is done, or has failed; who got no answer asks again, as an operator would."""
+        if not change.answer.done():
+            return False
+        error = change.answer.exception()
+        if error is None or self._count() == change.partitions:
+            return True
+        if time.monotonic() > change.begun + _CHANGE_SECONDS:
+            self.told.problems.append(f"a change to {change.partitions} partitions did not come about: {error}")
+            return True
+        self.told.asked_again += 1
+        change.answer = resize(self._admin, self._topic, change.partitions)
+        return False
+
+    def _count(self) -> int | None:
+        """Returns how many partitions its topic has at the brokers; None: nobody says so now."""
+        try:
+            epochs = self._first.topic(self._topic)["epochs"]
+        except OSError:
+            return None
+        return int(epochs[-1]["undeleted_partition_count"])
 
     def _kill_writers(self) -> None:
         self.told.counts["writers"] += self._run.kill_writers()
@@ -144,10 +173,11 @@ class Trouble:
         proxy.kill()
         self._after(_PROXY_AWAY_SECONDS, lambda: proxy.start_again(wait_ready=False))
 
-    def _change(self) -> None:
-        if self._changing is None:
+    def _begin_change(self) -> None:
+        if self._change is None:
+            count = next(self._counts)
             self.told.counts["changes"] += 1
-            self._changing = (time.monotonic(), resize(self._admin, self._topic, next(self._counts)))
+            self._change = _Change(time.monotonic(), count, resize(self._admin, self._topic, count))
 
     def _hurt(self) -> None:
         try:
@@ -204,14 +234,15 @@ class Result:
             f" (pause {self.longest.get(name, 0):.1f} s)"
             for name in self.soak.clients
         )
-        counts, changes = self.told.counts, self.told.change_seconds
+        counts, changes, again = self.told.counts, self.told.change_seconds, self.told.asked_again
         kills = ", ".join(f"{count} {what}" for what, count in counts.items() if what != "changes")
         anomalies = dict(self.outcome.checked.verdict.findings.counts)
         plan = self.soak
         return (
             f"Kafka {plan.version}, {plan.brokers} broker(s), seed {plan.seed}, {plan.seconds:.0f} s:"
-            f" by client committed/aborted/unknown {of_each}; killed: {kills}; {len(changes)} changes, the longest"
-            f" {max(changes, default=0):.1f} s; anomalies {sum(anomalies.values())}; audit: {self.audited}"
+            f" by client committed/aborted/unknown {of_each}; killed: {kills}; {len(changes)} changes"
+            f" ({again} asked for again), the longest {max(changes, default=0):.1f} s;"
+            f" anomalies {sum(anomalies.values())}; audit: {self.audited}"
         )
 
 

@@ -21,6 +21,7 @@ REFUSED: Final = -3
 UNSENT: Final = -4
 ABORTED: Final = -5
 """Of a transaction that was aborted."""
+GAP: Final = 0x80
 _OFFSET_BITS: Final = 48
 _NO_RECORD: Final = 2**64 - 1
 
@@ -36,7 +37,7 @@ def place_of(at: int) -> tuple[int, int]:
 class Key:
     """One key's records."""
 
-    __slots__ = ("index", "name", "positions", "producer")
+    __slots__ = ("gaps", "index", "name", "positions", "producer")
 
     def __init__(self, name: str, index: int, producer: str) -> None:
         self.name = name
@@ -44,6 +45,8 @@ class Key:
         self.producer = producer
         self.positions = array("q")
         """By sequence: its position, or SOMEWHERE, MAYBE, REFUSED, UNSENT, ABORTED."""
+        self.gaps = bytearray()
+        """By sequence: GAP if it was not sent, else 0. A producer with many lives leaves far more of them than records."""
 
     def record_id(self, sequence: int) -> int:
         return self.index << 32 | sequence
@@ -56,7 +59,9 @@ class Key:
         missing = sequence + 1 - len(self.positions)
         if missing > 0:
             self.positions.extend([UNSENT] * missing)
+            self.gaps.extend([GAP] * missing)
         self.positions[sequence] = standing
+        self.gaps[sequence] = 0
 
 
 class Log:

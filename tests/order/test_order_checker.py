@@ -419,3 +419,13 @@ def test_member_that_went_back_may_have_committed_there_without_saying_so() -> N
         ("b", Assigned(30, (0,))), *(("b", Processed(31 + n, 0, n, "k", n)) for n in range(1, 4)),
     ]  # fmt: skip
     assert made.check().passed
+
+
+@pytest.mark.parametrize("missing", [0, 20_000])
+def test_record_that_is_missing_of_one_of_many_lives_is_noticed(missing: int) -> None:
+    """Each life numbers its records from far behind the one before, and what lies between was never sent."""
+    records = [Acknowledged(0, n, "one-0", sequence, 0, 0, n) for n, sequence in enumerate((0, 20_000, 40_000))]
+    read: list[tuple[str, Read]] = [("a", Assigned(1, (0,)))]
+    read += [("a", Processed(2, 0, r.offset, r.key, r.sequence)) for r in records if r.sequence != missing]
+    verdict = check([("one", record) for record in records], {"red": read})
+    assert verdict.findings.counts == {(Anomaly.LOST_WRITE, "red"): 1}

@@ -37,7 +37,7 @@ def test_first_transaction_of_a_life_counts(tmp_path: Path) -> None:
 
 
 def test_result_says_all_in_one_line() -> None:
-    told = Told(Counter({"writers": 6, "changes": 3}), [2.5, 9.0, 4.0])
+    told = Told(Counter({"writers": 6, "changes": 3}), 1, [2.5, 9.0, 4.0])
     outcome = Outcome(check_transactions([], []), [], Path())
     outcome.checked.outcomes["java", "committed"] = 40
     outcome.checked.outcomes["java", "aborted"] = 7
@@ -45,7 +45,7 @@ def test_result_says_all_in_one_line() -> None:
     assert result.passed
     assert result.line() == (
         "Kafka 4.3.0, 1 broker(s), seed 1, 60 s: by client committed/aborted/unknown java 40/7/0 (pause 3.2 s);"
-        " killed: 6 writers; 3 changes, the longest 9.0 s; anomalies 0; audit: 0: pass"
+        " killed: 6 writers; 3 changes (1 asked for again), the longest 9.0 s; anomalies 0; audit: 0: pass"
     )
 
 
