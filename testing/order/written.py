@@ -46,7 +46,7 @@ class Key:
         self.positions = array("q")
         """By sequence: its position, or SOMEWHERE, MAYBE, REFUSED, UNSENT, ABORTED."""
         self.gaps = bytearray()
-        """By sequence: GAP if it was not sent, else 0. A producer with many lives leaves far more of them than records."""
+        """By sequence: GAP if it was not sent, else 0. Producers of many lives have far more of them than records."""
 
     def record_id(self, sequence: int) -> int:
         return self.index << 32 | sequence
