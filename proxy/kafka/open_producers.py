@@ -71,7 +71,8 @@ class OpenProducers:
                     _say_nothing(questions)
         finally:
             self._asking.discard(place)
-            _say_nothing(self._waiting.pop(place, ()))  # it failed: nobody else would ask for them
+            # If it failed, nobody else would ask for who has come meanwhile.
+            _say_nothing(self._waiting.pop(place, ()))
 
     async def _ask(self, topic: str, questions: list[_Question]) -> None:
         wanted: defaultdict[int, set[int]] = defaultdict(set)

@@ -111,7 +111,8 @@ class TransactionCoordinators:
         if len(ids) > MOST_TRANSACTIONS:
             raise UpstreamUnavailable(f"{len(ids)} transactions are open at broker {node}: that is too many to look at")
         found: list[OpenTransaction] = []
-        for begin in range(0, max(len(ids), 1), _AT_ONCE):  # with none, too: what Kordon may not see is not listed
+        # Also with none, since what Kordon may not see is not listed.
+        for begin in range(0, max(len(ids), 1), _AT_ONCE):
             found += await _describe(client, ids[begin : begin + _AT_ONCE])
         return found
 

@@ -16,6 +16,7 @@ are no secret.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
@@ -174,16 +175,14 @@ class Beliefs:
     def drop(self, producer_id: int) -> None:
         """Forgets a producer: its EndTxn or InitProducerId was answered, or an answer about it was an error."""
         self._producers.pop(producer_id, None)
-        self._void(producer_id)
+        self._void(producer_id, lambda _: True)
 
     def forget(self, claim: Claim) -> None:
         """Forgets where a producer is open under one transactional id and epoch; what others claim of it stays."""
         mine, known = _of_anybody(claim), self._producers.get(claim.producer_id)
         if known is not None:
             known.open = {place: ground for place, ground in known.open.items() if place[0] != mine}
-        for inquiry in self._under_way.get(claim.producer_id, ()):
-            if _of_anybody(inquiry.claim) == mine:
-                inquiry.is_void = True
+        self._void(claim.producer_id, lambda each: _of_anybody(each) == mine)
 
     def _of(self, claim: Claim) -> _Producer:
         known = self._producers.get(claim.producer_id)
@@ -192,9 +191,10 @@ class Beliefs:
             _keep(self._producers, claim.producer_id, known, self._most)
         return known
 
-    def _void(self, producer_id: int) -> None:
+    def _void(self, producer_id: int, is_meant: Callable[[Claim], bool]) -> None:
         for inquiry in self._under_way.get(producer_id, ()):
-            inquiry.is_void = True
+            if is_meant(inquiry.claim):
+                inquiry.is_void = True
 
 
 def after_leader(says: LeaderSays) -> Step:
