@@ -105,7 +105,7 @@ class OpenBatches:
         stable = self._stable.setdefault(stream, StableOffset())
         first = stable.first_undecided(decide)
         if first is None and stream in self._left_out:
-            self._begin_anew(self._left_out[stream])
+            self._begin_anew()
         told = stable.tell(decide, self.end, high_watermark)
         if told is not None:
             return StableEnd(told, is_known=True, undecided=stable.first)
@@ -128,8 +128,9 @@ class OpenBatches:
         unbroken.add(kind)
         stable.take(batch)
 
-    def _begin_anew(self, offset: int) -> None:
-        """Has the log read again from where a stream had too many batches. What others have taken comes twice."""
+    def _begin_anew(self) -> None:
+        """Has the log read again from where a stream first had too many batches. What others have taken comes twice."""
+        first = min(self._left_out.values())
         self._left_out.clear()
         self._unbroken.clear()
-        self.end = min(offset, self.end or 0)
+        self.end = min(first, self.end or 0)
