@@ -8,16 +8,18 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.managed_clients import resize
+from kordon.testing.managed_clients import resize, write
 from kordon.testing.order.findings import Anomaly
 from kordon.testing.order.history import SUFFIX
-from kordon.testing.order.transactional import CLIENTS, Outcome, Plan, Run
+from kordon.testing.order.transact import Task
+from kordon.testing.order.transactional import CLIENTS, Outcome, Plan, Program, Run
 from kordon.testing.order.transactions import check_folder
 from kordon.testing.order.ways import DIRECT, MANAGED, Way, way_to
 
@@ -95,6 +97,24 @@ def test_reader_that_is_shown_aborted_records_is_noticed(way: Way) -> None:
         history.write_text(history.read_text().replace('read_uncommitted"}', 'read_committed"}', 1))
         found = check_folder(outcome.folder).verdict.findings.found()
     assert found == {Anomaly.ABORTED_READ, Anomaly.DISAGREEMENT}
+
+
+@pytest.mark.parametrize("way", [DIRECT], indirect=True)
+def test_reader_that_cannot_read_on_ends_and_says_why(way: Way, tmp_path: Path) -> None:
+    """A consumer of kafkajs stops at snappy, which it lacks, without a word: that looked like records that are held."""
+    if "kafkajs" in SKIPPED:
+        pytest.skip("kafkajs left out by KORDON_SKIP_CLIENTS")
+    topic = f"transactions-snappy-{time.time_ns()}"
+    way.create(topic)
+    settings = {"bootstrap.servers": way.bootstraps[0], "compression.codec": "snappy"}
+    write(settings, topic, [{"key": "one", "value": f"0 {'x' * 2000}"}])
+    told: dict[str, Any] = {
+        "bootstrap": way.bootstraps[0],
+        "topic": topic,
+        "folder": tmp_path,
+        "isolation": "read_committed",
+    }
+    assert "Snappy" in (Program("kafkajs", Task(role="read", name="kafkajs", **told)).wait() or "")
 
 
 @pytest.mark.deep
