@@ -3,6 +3,7 @@
 The broker holds all to ACLs. The proxy that leads takes no transactions; the one in front of the attackers does.
 """
 
+# pyright: reportPrivateImportUsage=false
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
