@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from kordon.testing.jars import PROJECT, cache_dir, copy_dependencies, locked, need
+from kordon.testing.jars import PROJECT, cache_dir, copy_dependencies, kafka_version, locked, need, tools_dir
+from kordon.testing.java_process import java_command
 from kordon.testing.java_programs import java_program
 
 _SOURCES: Final = PROJECT / "tests" / "clients"
@@ -60,6 +61,32 @@ def streams_word_count() -> list[str]:
     source = _SOURCES / "streams"
     end = java_program(source / "WordCount.java", _jars(source / "pom.xml"))
     return [_need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", *end]
+
+
+def connect_worker(folder: Path, bootstrap: str, port: int) -> list[str]:
+    """Returns the command of a distributed worker of Kafka Connect that writes exactly once; raises MissingTool.
+
+    Its plugins are `Numbers`, which counts.
+
+    Args:
+        folder: For its configuration.
+        port: Of its REST interface, on this machine.
+    """
+    jars = tools_dir(kafka_version())
+    end = java_program(_SOURCES / "connect" / "Numbers.java", jars)
+    text = "org.apache.kafka.connect.storage.StringConverter"
+    told = {
+        "bootstrap.servers": bootstrap, "group.id": "connect", "exactly.once.source.support": "enabled",
+        "key.converter": text, "value.converter": text, "listeners": f"http://127.0.0.1:{port}",
+        "offset.flush.interval.ms": 500, "plugin.discovery": "only_scan", "scheduled.rebalance.max.delay.ms": 0,
+        "producer.transaction.timeout.ms": 10_000,
+    }  # fmt: skip
+    told |= {f"{name}.storage.topic": f"connect-{name}" for name in ("config", "offset", "status")}
+    told |= {f"{name}.storage.replication.factor": 1 for name in ("config", "offset", "status")}
+    file = folder / "worker.properties"
+    file.write_text("".join(f"{name}={value}\n" for name, value in told.items()))
+    begin = java_command(jars, folder, tool=True)
+    return [*begin, *end[:-1], "org.apache.kafka.connect.cli.ConnectDistributed", str(file)]
 
 
 def spark_copy(checkpoint: Path) -> list[str]:

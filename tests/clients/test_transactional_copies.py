@@ -1,8 +1,10 @@
 """Programs that read, write and commit their offsets in one transaction: each record comes out once, killed or not."""
 
+import json
 import os
 import subprocess
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +14,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.client_programs import streams_word_count
+from kordon.testing.client_programs import connect_worker, streams_word_count
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.jars import kafka_version
@@ -20,6 +22,7 @@ from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.kafka_tools import tool_command
 from kordon.testing.managed_clients import Sender, read_all, resize, watermarks
 from kordon.testing.order.ways import DIRECT, MANAGED, Way, way_to
+from kordon.testing.ports import free_ports
 from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.beside, pytest.mark.timeout(900), pytest.mark.deep]
@@ -148,3 +151,41 @@ def test_streams_count_each_word_once_by_exactly_once(copied: Copied, tmp_path: 
             second.finish()
 
     assert sorted(counts) == sorted((str(number).encode(), 1) for number in range(sender.sent)), "each word once"
+
+
+@pytest.mark.parametrize("copied", WAYS, indirect=True)
+def test_connect_writes_each_record_of_a_source_once(copied: Copied, tmp_path: Path) -> None:
+    """A distributed worker with exactly-once support is killed in the middle; its own topics are Kafka's own."""
+    if "connect" in SKIPPED:
+        pytest.skip("connect left out by KORDON_SKIP_CLIENTS")
+    port, count = free_ports(1), 2_000
+    told = {"connector.class": "Numbers", "tasks.max": "1", "topic": copied.sink, "count": str(count)}
+    command = connect_worker(tmp_path, ",".join(copied.way.bootstraps), port)
+    with Running(command, tmp_path / "errors") as first:
+        wait_until("the worker takes the connector", partial(has_taken, port, told), 120)
+        wait_until("something is written", lambda: copied.has_come(100), 120)
+        copied.change(GROWTH[0])
+        with first.killed():
+            for partitions in GROWTH[1:]:
+                copied.change(partitions)
+            got = read_all(copied.bootstrap, copied.sink, count)
+
+    assert sorted(number for _, number in got) == list(range(count)), "each number once"
+    for key in {key for key, _ in got}:
+        numbers = [number for each, number in got if each == key]
+        assert numbers == sorted(numbers), key
+
+
+def has_taken(port: int, connector: dict[str, str]) -> bool:
+    """Whether a worker of Connect has been given a connector."""
+    asked = urllib.request.Request(
+        f"http://127.0.0.1:{port}/connectors/numbers/config",
+        json.dumps(connector).encode(),
+        {"Content-Type": "application/json"},
+        method="PUT",
+    )
+    try:
+        with urllib.request.urlopen(asked, timeout=30) as answer:
+            return bool(answer.status in (200, 201))
+    except OSError:
+        return False
