@@ -52,6 +52,7 @@ from kordon.proxy.writes.transactions import AGAINST, MOST_AT_ONCE
 log = client_log(__name__)
 
 _NEWEST_OF_CLIENTS: Final = 3
+_AS_CLIENTS: Final = f"ask in a version up to {_NEWEST_OF_CLIENTS}: only brokers ask in newer ones"
 _NOBODY: Final = -1
 """In place of a producer's id and epoch."""
 _NO_PARTITION: Final = 2**31 - 1
@@ -70,12 +71,14 @@ class RefusedTransaction(Reply[Response]):
     Args:
         value: The request; spoiled.
         topics: The managed topics that it names.
+        cure: What would let it write to them.
     """
 
     changed = True
 
-    def __init__(self, value: Request, topics: Collection[str]) -> None:
+    def __init__(self, value: Request, topics: Collection[str], cure: str) -> None:
         self.refused = topics
+        self._cure = cure
         self._transactional_id = value.get("v3_and_below_transactional_id", "")
         if "v3_and_below_producer_id" in value:
             value.update({"v3_and_below_producer_id": _NOBODY, "v3_and_below_producer_epoch": _NOBODY})
@@ -95,7 +98,7 @@ class RefusedTransaction(Reply[Response]):
                     self.stands |= is_managed
         if self.stands:
             told = {"transactional_id": self._transactional_id, "topics": listed(self.refused)}
-            log.warning("transaction_refused", **told, cure=TURN_ON)
+            log.warning("transaction_refused", **told, cure=self._cure)
 
 
 class AddPartitionsToTxn(RepliedApi[Request, Response]):
@@ -126,7 +129,8 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
             *(row for each in transactions for row in each.topics),
         ]
         managed = sorted({row.name for row in rows if topics.named(row.name) is not None})
-        return RefusedTransaction(value, managed) if managed else None
+        cure = TURN_ON if self._produce is None else _AS_CLIENTS
+        return RefusedTransaction(value, managed, cure) if managed else None
 
 
 class AddedPartitions(ServedRequest):
