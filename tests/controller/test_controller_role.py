@@ -68,7 +68,7 @@ def leads(writer: Writer, state: LayoutsState, on_forged: Callable[[str, int], N
     nothing: Any = None
     return ControllerRole(
         LeadingWorker(state, confirm, lambda *_: None, on_forged, FenceTimes()),
-        admin=cast("Any", SimpleNamespace(ends=None)),
+        admin=cast("Any", SimpleNamespace(ends=None, transactions=None)),
         writer=cast("Any", writer),
         admit=nothing,
         takeovers=nothing,

@@ -53,6 +53,7 @@ class Cluster:
         """That was written last."""
         self.done = asyncio.Event()
         self.ends = self
+        self.transactions = self
         self.state = LayoutsState("me", Leftovers({}))
         self.state.presence.joined(1, {"me", "other"}, 0.0, clock())
         nothing: Any = None

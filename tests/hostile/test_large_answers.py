@@ -21,8 +21,8 @@ pytestmark = pytest.mark.broker
 TOPIC = "large-answers"
 PLAIN = "large-answers-plain"
 PARTITIONS = 100
-TIMES = 4000
-"""How often a group is asked about in one request of 60 KB, which gets 8 MB."""
+TIMES = 1000
+"""How often a group is asked about in one request of 15 KB, which gets 2 MB."""
 LEAST_ANSWERS = 10
 """Of good clients, meanwhile; it was one when such an answer was read at once."""
 
@@ -74,7 +74,7 @@ def test_answer_of_megabytes_holds_up_nobody(open_cluster: Cluster, kordon: Prox
         while attacker.is_alive():
             good.ask(apis.LIST_OFFSETS, 7, {"topics": [{"name": PLAIN, "partitions": [partition]}]})
             answers += bool(kordon.metric("kordon_turns_total")) and attacker.is_alive()
-    assert len(wanted) > 6_000_000
+    assert len(wanted) > 1_500_000
     assert got == [wanted]
     assert kordon.metric("kordon_turns_total") > TIMES * PARTITIONS / 1000
     assert answers > LEAST_ANSWERS
