@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KAFKA ?=
-AT_MOST ?= 20
+AT_MOST ?= 30
 export KAFKA
 
 .PHONY: help try demo test quick mutate deep lint bench image lock clean
@@ -27,7 +27,7 @@ try: $(VENV)/ready ## a broker, two Kordons and clients at work: grow and shrink
 demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 3 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
-test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); has failed after 20 minutes (AT_MOST=)
+test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); has failed after 30 minutes (AT_MOST=)
 	$(BIN)/python -m kordon.testing.lanes --at-most $(AT_MOST) $(PYTEST_ARGS)
 
 quick: $(VENV)/ready ## the tests that need no broker, Spark, Java, browser or image (three minutes on two cores)

@@ -26,7 +26,7 @@ from kordon.testing.order.ways import DIRECT, MANAGED, Way, way_to
 pytestmark = [pytest.mark.broker, pytest.mark.beside, pytest.mark.timeout(900)]  # the first time, programs are built
 
 SKIPPED = os.environ.get("KORDON_SKIP_CLIENTS", "").split(",")
-EXPENSIVE = {DIRECT: ["java-3.9"], MANAGED: [each for each in CLIENTS if each != "java"]}
+EXPENSIVE = {DIRECT: ["java-3.9", "java", "librdkafka"], MANAGED: [each for each in CLIENTS if each != "java"]}
 """Clients that only `make deep` runs there. librdkafka is on managed topics anyway while these grow."""
 GROWTH = (6, 12, 4)
 _BETWEEN_SECONDS = 1.0
