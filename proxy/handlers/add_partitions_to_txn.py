@@ -41,7 +41,7 @@ from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.api_handler import Handled, HeldRequest, ServedRequest
 from kordon.proxy.handlers.batch_checks import TURN_ON
 from kordon.proxy.handlers.replies import RepliedApi, Reply
-from kordon.proxy.handlers.transactional_produce import TransactionalProduce
+from kordon.proxy.handlers.transactional_produce import NO_PARTITION, TransactionalProduce
 from kordon.proxy.ordering.transactions.adds import Course, Plan, coming_homes, course, plan
 from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.runtime.log_limits import client_log
@@ -55,8 +55,6 @@ _NEWEST_OF_CLIENTS: Final = 3
 _AS_CLIENTS: Final = f"ask in a version up to {_NEWEST_OF_CLIENTS}: only brokers ask in newer ones"
 _NOBODY: Final = -1
 """In place of a producer's id and epoch."""
-_NO_PARTITION: Final = 2**31 - 1
-"""In place of a virtual partition that is not there: the broker refuses the request because of it."""
 _LONGEST_SECONDS: Final = 10.0
 """For all witnesses; every client waits longer for its answer."""
 _BY_FORM: Final = frozenset({Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING, Code.OPERATION_NOT_ATTEMPTED})
@@ -243,7 +241,7 @@ class AddedPartitions(ServedRequest):
             elif row.name not in seen:
                 seen.add(row.name)
                 are_missing = len(self._homes[row.name]) < len(self._named[row.name])
-                partitions = [*sorted(planned.partitions), *([_NO_PARTITION] if are_missing else ())]
+                partitions = [*sorted(planned.partitions), *([NO_PARTITION] if are_missing else ())]
                 yield Topic(name=row.name, partitions=partitions)
 
     def _row(self, row: Topic, codes: Mapping[tuple[str, int], int]) -> TopicResult:
@@ -260,7 +258,7 @@ class AddedPartitions(ServedRequest):
             return codes.get((name, number), Code.UNKNOWN_TOPIC_OR_PARTITION)
         home = self._homes[name].get(number)
         if home is None:
-            return codes.get((name, _NO_PARTITION), Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return codes.get((name, NO_PARTITION), Code.UNKNOWN_TOPIC_OR_PARTITION)
         planned = self._plans[name].partitions
         places = [home, *sorted(coming_homes([number], topic.announcement) & planned)]
         found = [codes.get((name, q), Code.CONCURRENT_TRANSACTIONS) for q in places]

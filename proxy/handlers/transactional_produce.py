@@ -57,7 +57,8 @@ from kordon.proxy.writes.write_outcomes import LEADER_ERRORS
 _V2_SINCE: Final = 12
 """The first version of Produce that adds partitions to transactions (KIP-890): it says which protocol a batch has."""
 _ADD_VERSION: Final = 0
-_NO_PARTITION: Final = 2**31 - 1
+NO_PARTITION: Final = 2**31 - 1
+"""Of no topic: the broker refuses a request because of it, and adds nothing."""
 _LONGEST_TIMEOUT_MS: Final = 30_000
 _ALL: Final = -1
 _LATER: Final = Unfit(Code.NOT_LEADER_OR_FOLLOWER, "It is not known now whether the transaction is open there")
@@ -314,7 +315,7 @@ class PreparedProduce:
 
     def _right_question(self, claim: Claim, topic: str) -> Question:
         asked = self._connection.rights[claim]
-        row = AddPartitionsToTxnRequestTopic(name=topic, partitions=[_NO_PARTITION])
+        row = AddPartitionsToTxnRequestTopic(name=topic, partitions=[NO_PARTITION])
         body = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=claim.transactional_id,
             v3_and_below_producer_id=claim.producer_id,

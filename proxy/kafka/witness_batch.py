@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 from kordon.codecs.witness import WITNESS_KEY, WITNESS_RECORDS_V1, WITNESS_RECORDS_V2
-from kordon.proxy.kafka.batches import BatchIdentity, Copy, build_copies
+from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.ordering.transactions.events import Protocol
 
 _RECORDS: Final = {Protocol.V1: WITNESS_RECORDS_V1, Protocol.V2: WITNESS_RECORDS_V2}
@@ -19,5 +18,5 @@ def build_witness(identity: BatchIdentity, protocol: Protocol) -> bytes:
         identity: The client's own producer. In the second protocol the sequence is 0, as each transaction has an epoch
             of its own; in the first see `open_answers.witness_sequence`.
     """
-    record = Copy(WITNESS_KEY, None, time.time_ns() // 1_000_000)
-    return build_copies([record] * _RECORDS[protocol], identity, is_transactional=True)
+    record = NewRecord(WITNESS_KEY.decode(), None)
+    return build_batch([record] * _RECORDS[protocol], identity, is_transactional=True)

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import structlog
-
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.own_topics.layouts_topic import REPLICAS
-
-log = structlog.get_logger(__name__)
+from kordon.proxy.own_topics.one_partition import compacted_configs, made
 
 GROUPS_TOPIC: Final = "__kordon.groups"
 RETENTION_MS: Final = 7 * 24 * 3_600_000
@@ -25,15 +20,10 @@ class GroupsTopicUnfit(UpstreamUnavailable):
 
 def groups_configs(replicas: int) -> dict[str, str]:
     """Returns the topic configs of a new groups topic."""
-    return {
+    return compacted_configs(replicas) | {
         "cleanup.policy": "compact,delete",
         "retention.ms": str(RETENTION_MS),
         "retention.bytes": "-1",
-        "min.insync.replicas": "2" if replicas >= REPLICAS else "1",
-        "unclean.leader.election.enable": "false",
-        "compression.type": "uncompressed",
-        "max.message.bytes": str(1024 * 1024),
-        "segment.bytes": str(16 * 1024 * 1024),  # only closed segments are compacted, and readers read them all
     }
 
 
@@ -44,14 +34,8 @@ async def ensure_groups_topic(brokers: Brokers, topic: str = GROUPS_TOPIC) -> No
         GroupsTopicUnfit: It exists with other configs or more than one partition.
         UpstreamUnavailable: The cluster does not answer, or does not let Kordon create it.
     """
-    admin = TopicsAdmin(brokers)
-    found = await brokers.metadata([topic])
-    if found.topics[0].error_code:
-        replicas = min(REPLICAS, len(found.brokers))
-        if await admin.create_topic(topic, partitions=1, replicas=replicas, configs=groups_configs(replicas)):
-            log.info("groups_topic_created", topic=topic, replicas=replicas)
-    leaders = await admin.wait_for_leaders(topic, partitions=1)
-    if problem := _problem(len(leaders), await admin.topic_configs(topic)):
+    found = await made(brokers, topic, groups_configs, "groups_topic_created")
+    if problem := _problem(*found):
         raise GroupsTopicUnfit(f"{topic}: {problem}")
 
 

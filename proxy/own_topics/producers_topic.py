@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import structlog
-
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.own_topics.layouts_topic import REPLICAS
-
-log = structlog.get_logger(__name__)
+from kordon.proxy.own_topics.one_partition import compacted_configs, made
 
 PRODUCERS_TOPIC: Final = "__kordon.producers"
 KEPT_MS: Final = 3_600_000
@@ -25,15 +20,7 @@ class ProducersTopicUnfit(UpstreamUnavailable):
 
 def producers_configs(replicas: int) -> dict[str, str]:
     """Returns the topic configs of a new topic of lent epochs."""
-    return {
-        "cleanup.policy": "compact",
-        "min.compaction.lag.ms": str(KEPT_MS),
-        "min.insync.replicas": "2" if replicas >= REPLICAS else "1",
-        "unclean.leader.election.enable": "false",
-        "compression.type": "uncompressed",
-        "max.message.bytes": str(1024 * 1024),
-        "segment.bytes": str(16 * 1024 * 1024),  # only closed segments are compacted, and readers read them all
-    }
+    return compacted_configs(replicas) | {"min.compaction.lag.ms": str(KEPT_MS)}
 
 
 async def ensure_producers_topic(brokers: Brokers, topic: str = PRODUCERS_TOPIC) -> None:
@@ -43,14 +30,8 @@ async def ensure_producers_topic(brokers: Brokers, topic: str = PRODUCERS_TOPIC)
         ProducersTopicUnfit: It exists with other configs or more than one partition.
         UpstreamUnavailable: The cluster does not answer, or does not let Kordon create it.
     """
-    admin = TopicsAdmin(brokers)
-    found = await brokers.metadata([topic])
-    if found.topics[0].error_code:
-        replicas = min(REPLICAS, len(found.brokers))
-        if await admin.create_topic(topic, partitions=1, replicas=replicas, configs=producers_configs(replicas)):
-            log.info("producers_topic_created", topic=topic, replicas=replicas)
-    leaders = await admin.wait_for_leaders(topic, partitions=1)
-    if problem := _problem(len(leaders), await admin.topic_configs(topic)):
+    found = await made(brokers, topic, producers_configs, "producers_topic_created")
+    if problem := _problem(*found):
         raise ProducersTopicUnfit(f"{topic}: {problem}")
 
 
