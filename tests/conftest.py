@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kordon.proxy.kafka.brokers import Brokers
+from kordon.testing import timeouts
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.cluster_links import links_to
@@ -38,6 +39,11 @@ collect_ignore_glob = ["clients/script_*.py", "clients/spark/*.py"]
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Runs all coroutines on a loop for which a machine that stalls is no late answer."""
     return {"stalls": StallLoop}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Counts the processor time of tests that wait for nobody."""
+    config.pluginmanager.register(timeouts)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

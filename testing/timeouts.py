@@ -1,0 +1,59 @@
+"""How long a test may take: a plugin of pytest that counts the processor time of those that wait for nobody.
+
+Tests without brokers and programs run at a low priority, beside all others. A busy machine may leave them no processor
+for minutes, and a test that goes on for ever uses it up all the same. So pytest-timeout's seconds are processor time
+for them, and time by the clock for all others. One that waits for what never comes ends by the clock, too, but later.
+"""
+
+from __future__ import annotations
+
+import signal
+from types import FrameType
+from typing import Final, Protocol
+
+import pytest
+
+from kordon.testing.lanes import PLAIN, lane_of
+
+TIMES_BY_THE_CLOCK: Final = 4
+"""So many times as long as it may take of the processor, a test may take by the clock."""
+_SIGNALS: Final[dict[int, signal.Signals]] = {signal.ITIMER_PROF: signal.SIGPROF, signal.ITIMER_REAL: signal.SIGALRM}
+"""By timer, what it sends."""
+
+
+class Settings(Protocol):
+    """What pytest-timeout tells of a test."""
+
+    timeout: float
+    """Seconds."""
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | None:
+    """Sets the timers of a test that waits for nobody; pytest-timeout sets those of the others."""
+    if lane_of(item) != PLAIN:
+        return None
+    seconds = settings.timeout
+    _set(signal.ITIMER_PROF, seconds, f"The test has used more than {seconds:g} s of processor time.")
+    longest = seconds * TIMES_BY_THE_CLOCK
+    _set(signal.ITIMER_REAL, longest, f"The test has not come to its end in {longest:g} s: it waits for something.")
+    return True
+
+
+@pytest.hookimpl(tryfirst=True, optionalhook=True)
+def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
+    """Stops them."""
+    if lane_of(item) != PLAIN:
+        return None
+    for timer, sent in _SIGNALS.items():
+        signal.setitimer(timer, 0)
+        signal.signal(sent, signal.SIG_DFL)
+    return True
+
+
+def _set(timer: int, seconds: float, words: str) -> None:
+    def fail(_: int, __: FrameType | None) -> None:
+        pytest.fail(words)
+
+    signal.signal(_SIGNALS[timer], fail)
+    signal.setitimer(timer, seconds)
