@@ -41,14 +41,11 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_timeout_cancel_timer(item: pytest.Item) -> bool | None:
-    """Stops them."""
-    if lane_of(item) != PLAIN:
-        return None
+def pytest_timeout_cancel_timer() -> None:
+    """Stops them; where they are not set, this changes nothing."""
     for timer, sent in _SIGNALS.items():
         signal.setitimer(timer, 0)
         signal.signal(sent, signal.SIG_DFL)
-    return True
 
 
 def _set(timer: int, seconds: float, words: str) -> None:
