@@ -23,9 +23,9 @@ from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import TopicsRefused
+from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.layouts_state import LayoutsState
-from kordon.proxy.ordering.records import AnnouncementRecord
 from kordon.proxy.runtime.clock import clock
 
 log = structlog.get_logger(__name__)
@@ -82,9 +82,9 @@ class Transacting:
         if record.layout.has_transactions:
             return
         await self._refuse_unfit(record.layout)
-        await self._wait_for_missing()
+        controller = await self._wait_for_missing()
         self._refuse_older()
-        first = AnnouncementRecord(uuid.uuid4().hex[:12], topic, 1, {})
+        first = controller.announcing.first(topic, uuid.uuid4().hex[:12])
         await self._ledger.write(((f"announcement/{topic}", first),))
         await self._confirmed()
         try:
@@ -126,7 +126,7 @@ class Transacting:
             detail = f"the proxies at {', '.join(hosts)} do not know transactions; {_OLD_VERSION}"
             raise WishRefused(Code.UNSUPPORTED_VERSION, detail)
 
-    async def _wait_for_missing(self) -> None:
+    async def _wait_for_missing(self) -> Controller:
         """Waits for the leases of members that are missing, since they may not know transactions."""
         until = clock() + _MOST_WAIT_SECONDS
         while (controller := self._ledger.controller) is not None and clock() < controller.alone_from:
@@ -135,3 +135,4 @@ class Transacting:
             await asyncio.sleep(_CONFIRM_SECONDS)
         if controller is None:
             raise UpstreamUnavailable("this proxy is not the controller any more")
+        return controller

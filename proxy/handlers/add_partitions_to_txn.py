@@ -229,7 +229,7 @@ class AddedPartitions(ServedRequest):
 
     def _course(self, topic: ManagedTopic, planned: Plan) -> Course:
         has_lease = self._produce.may_serve() and topic.unserved is None
-        return course(planned, topic.layout.epoch, topic.announcement.number, has_lease=has_lease)
+        return course(planned, topic.layout.epoch, topic.announcement, has_lease=has_lease)
 
     def _asked_rows(self) -> Iterable[Topic]:
         """Returns the rows of what the broker is asked: each topic once, as it refuses a partition named twice."""

@@ -58,6 +58,10 @@ class Announcing:
         self._changes = changes
         self._idle_since: dict[str, float] = {}
 
+    def first(self, topic: str, new_id: str) -> AnnouncementRecord:
+        """Returns what is announced before a topic has transactions: that nothing moves."""
+        return self._behind(topic, new_id, {})
+
     def begin(self, change: Change, new_id: str, now: float) -> list[Command]:
         """Begins what has to come before the fence of a change; returns nothing if the fence may be raised now."""
         layout, standing = self._known.layout(change.topic), self.standing.get(change.topic)
@@ -148,9 +152,7 @@ class Announcing:
         """Returns the record that ends what is announced; none where nothing is."""
         if not self.stands(topic):
             return []
-        before = self.standing[topic]
-        record = self.standing[topic] = AnnouncementRecord(f"{before.id}-over", topic, _number_behind(before), {})
-        return [(f"announcement/{topic}", record)]
+        return [(f"announcement/{topic}", self._behind(topic, f"{self.standing[topic].id}-over", {}))]
 
     def withdraw_stale(self, is_idle: Callable[[str], bool], now: float) -> list[Command]:
         """Withdraws what a former controller has announced and nobody wants any more.
@@ -164,13 +166,19 @@ class Announcing:
         return [Commit(topic, tuple(self.withdrawal(topic))) for topic in stale]
 
     def _announce(self, change: Change, coming: Mapping[int, int], new_id: str, now: float) -> list[Command]:
-        topic, before = change.topic, self.standing.get(change.topic)
-        number = 1 if before is None else _number_behind(before)
-        record = change.announced = self.standing[topic] = AnnouncementRecord(new_id, topic, number, coming)
+        topic = change.topic
+        record = change.announced = self._behind(topic, new_id, coming)
         change.told_to, change.is_confirmed, change.is_writing = set(), False, True
         change.older, change.left, change.waited = None, frozenset(), ()
         change.enter(Stage.ANNOUNCING, now)
         return [Commit(topic, ((f"announcement/{topic}", record),))]
+
+    def _behind(self, topic: str, new_id: str, coming: Mapping[int, int]) -> AnnouncementRecord:
+        """Makes a topic's next announcement, whose number no other one has had that a worker may still go by."""
+        before = self.standing.get(topic)
+        number = 1 if before is None else _number_behind(before)
+        record = self.standing[topic] = AnnouncementRecord(new_id, topic, number, coming)
+        return record
 
     def _wait(self, change: Change, now: float) -> list[Command]:
         assert change.announced is not None, "it was announced"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions, OpenAt
 from kordon.proxy.ordering.transactions.open_answers import NOT_OPEN
 from kordon.testing.transactions.cluster import Cluster, U, V
@@ -38,7 +37,7 @@ class Changes:
     def _change(self, coming: dict[int, int]) -> Activity[None]:
         cluster = self._cluster
         self._announce(coming)
-        number = cluster.announcement.number
+        number = cluster.announced
         yield lambda: self._all(lambda each: each.acknowledged >= number)
         left = cluster.announcement.left(cluster.layout.homes)
         if self._world.happens(0.15):
@@ -55,7 +54,7 @@ class Changes:
         return None
 
     def _announce(self, coming: dict[int, int]) -> None:
-        self._cluster.announcement = Announcement(self._cluster.announcement.number + 1, coming)
+        self._cluster.announce(coming)
         self._world.tell(f"announces {coming}")
 
     def _all(self, has: Callable[[Worker], bool]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -52,6 +53,8 @@ class Cluster:
     logs: dict[int, Log] = field(default_factory=lambda: {q: Log(q) for q in range(U)})
     layout: Layout = field(default_factory=lambda: Layout(0, tuple((Stay(v % 2, 0, 0, None, 0),) for v in range(V))))
     announcement: Announcement = field(default_factory=lambda: Announcement(0))
+    announced: int = 0
+    """How many times something was announced, or withdrawn: what workers acknowledge."""
     fenced: frozenset[int] = frozenset()
     """Physical partitions that a fence seals."""
     coordinators: dict[str, Coordinator] = field(init=False)
@@ -62,6 +65,11 @@ class Cluster:
         self.coordinators = {
             each: Coordinator(self.world, self.logs, each, 100 + n) for n, each in enumerate(TRANSACTIONAL_IDS)
         }
+
+    def announce(self, coming: Mapping[int, int]) -> None:
+        """Announces what moves, or that nothing does; a change gets the number of what was announced before it."""
+        self.announced += 1
+        self.announcement = Announcement(self.announcement.number + (not coming), coming)
 
     def begin(self, transactional_id: str, epoch: int, protocol: Protocol) -> Txn:
         """Makes the transaction that a client begins."""

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.transactions import (
     stable_offset,
 )
 from kordon.proxy.ordering.transactions.absences import Absences
-from kordon.proxy.ordering.transactions.adds import Course, Plan
+from kordon.proxy.ordering.transactions.adds import Announcement, Course, Plan
 from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Event, Witness
@@ -45,7 +45,11 @@ def _whoever(claim: Claim) -> tuple[str, str]:
     return "", ""
 
 
-def _without_lease(planned: Plan, layout_epoch: int, announcement: int, *, has_lease: bool) -> Course:
+def _by_number(planned: Plan, layout_epoch: int, announcement: Announcement) -> bool:
+    return (planned.layout_epoch, planned.announcement.number) == (layout_epoch, announcement.number)
+
+
+def _without_lease(planned: Plan, layout_epoch: int, announcement: Announcement, *, has_lease: bool) -> Course:
     del has_lease
     return adds.course(planned, layout_epoch, announcement, has_lease=True)
 
@@ -87,6 +91,7 @@ PLACES: Final[Places] = {
     "ASKED-LEADER: the sequence that follows": Place(workers, "witness_sequence", constant(0)),
     "DOUBLE-ADD": Place(adds, "coming_homes", constant(frozenset())),
     "DOUBLE-ADD: under one plan": Place(adds, "is_fresh", constant(True)),
+    "DOUBLE-ADD: under one plan, told by more than its number": Place(adds, "is_fresh", _by_number),
     "DOUBLE-ADD: under a lease": Place(workers, "course", _without_lease),
     "OLDER-FIRST": Place(OlderTransactions, "left", constant(frozenset())),
     "OLDER-FIRST: until their coordinator says so": Place(older_transactions, "is_over", constant(False)),

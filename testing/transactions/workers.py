@@ -56,7 +56,7 @@ class Worker:
         """Reads the layouts to their end, and acknowledges announcements and fences."""
         cluster = self._cluster
         self.layout, self.announcement, self._fenced = cluster.layout, cluster.announcement, cluster.fenced
-        self.acknowledged = self.announcement.number
+        self.acknowledged = cluster.announced
         self.has_acknowledged_fence = not any(self._in_flight[q] for q in self._fenced)
 
     def refresh(self, partition: int) -> None:
@@ -70,7 +70,7 @@ class Worker:
                 break
             planned = plan(vs, self.layout.homes, self.layout.epoch, self.announcement)
             code = yield from self._add(claim, txn, sorted(planned.partitions))
-            next_course = course(planned, self.layout.epoch, self.announcement.number, has_lease=self.has_lease)
+            next_course = course(planned, self.layout.epoch, self.announcement, has_lease=self.has_lease)
             if code is not Code.OK or next_course is Course.GO_ON:
                 return slot.put(code)
             if next_course is Course.LATER:

@@ -13,6 +13,8 @@ from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused, settled_in
 from kordon.proxy.controller.transacting import Transacting
 from kordon.proxy.kafka.ends import TopicsRefused
+from kordon.proxy.ordering.announcing import Announcing
+from kordon.proxy.ordering.known_topics import KnownTopics
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.layouts_state import LayoutsState
 from kordon.proxy.ordering.leftovers import Leftovers
@@ -28,11 +30,14 @@ class Cluster:
 
     def __init__(self) -> None:
         self.steps: list[str] = []
+        self.numbers: list[int] = []
+        """Of announcements."""
         self.topics = {"orders": TopicRecord(LAYOUT, UUID(int=2))}
         self.unverifying_brokers: list[int] = []
         self.compacted = False
         self.lacks_right = False
         self.alone_from = 0.0
+        self.announcing = Announcing(KnownTopics(), {})
         self.controller: Any = self
         self.transactions = self
         self.state = LayoutsState("me", Leftovers({}))
@@ -49,6 +54,7 @@ class Cluster:
             self.steps.append(f"{'takes away' if value is None else 'writes'} {key}")
             if isinstance(value, AnnouncementRecord):
                 assert (value.topic, value.coming) == ("orders", {})
+                self.numbers.append(value.number)
                 self.on_announced()
 
     async def renew(self, record: TopicRecord) -> None:
@@ -93,6 +99,17 @@ async def test_a_proxy_of_a_former_version_keeps_transactions_away() -> None:
     cluster.state.without_transactions = ("old-1",)
     await cluster.refusal(match="old-1 do not know transactions; upgrade")
     assert cluster.steps == []
+
+
+async def test_the_first_announcement_is_known_to_whoever_makes_the_next() -> None:
+    """DOUBLE-ADD: an AddPartitionsToTxn that was planned by the first one is not answered under the next."""
+    cluster = Cluster()
+    await cluster.transacting.allow("orders")
+    first = cluster.announcing.standing["orders"]
+    assert (first.number, first.coming, cluster.announcing.stands("orders")) == (1, {}, False)
+    cluster.topics["orders"] = TopicRecord(LAYOUT, UUID(int=2))
+    await cluster.transacting.allow("orders")
+    assert cluster.numbers == [1, 2]
 
 
 async def test_a_former_version_that_joined_meanwhile_is_noticed() -> None:

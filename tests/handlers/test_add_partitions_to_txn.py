@@ -135,6 +135,15 @@ async def test_a_plan_that_is_old_by_now_is_not_answered_as_done() -> None:
     assert codes == {(TOPIC, 0): Code.CONCURRENT_TRANSACTIONS}
 
 
+async def test_an_announcement_is_told_from_another_of_the_same_number() -> None:
+    """DOUBLE-ADD: numbers begin with 1 again behind layouts that were restored without what was announced."""
+    client = Client()
+    topic = client.worker.topic
+    topic.announce(Announcement(1))
+    codes = await client.add({TOPIC: [0]}, meanwhile=lambda: topic.announce(Announcement(1, {0: 5})))
+    assert codes == {(TOPIC, 0): Code.CONCURRENT_TRANSACTIONS}
+
+
 async def test_without_a_lease_nothing_is_answered_as_done() -> None:
     """LIVE-LEASE: the layout may be another one by now."""
     client = Client()

@@ -122,6 +122,14 @@ def test_the_layout_ends_what_was_announced() -> None:
     assert announce(made, 2.0, target=5).number == 3
 
 
+def test_a_change_has_another_number_than_the_first_announcement() -> None:
+    """DOUBLE-ADD: the first one, before there are transactions, says that nothing moves."""
+    made = controller("a")
+    first = made.announcing.first("orders", "id-0")
+    assert (first.number, first.coming) == (1, {})
+    assert announce(made).number == 2
+
+
 def test_a_topic_without_transactions_has_nothing_of_this() -> None:
     made = controller("a", layout=replace(LAYOUT, has_transactions=False))
     made.begin(Change("orders", 4), 1.0)

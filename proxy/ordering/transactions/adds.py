@@ -22,7 +22,8 @@ class Announcement:
     """A change to come, or that none is to come any more."""
 
     number: int
-    """Rises with each announcement of a topic; the withdrawal of one is the next one."""
+    """Rises with each announcement of a topic; the withdrawal of one is the next one. It may begin with 1 again, where
+    layouts were restored without what was announced."""
     coming: Mapping[int, int] = field(default_factory=dict[int, int])
     """By virtual partition that moves, its coming home. A fence that moves none announces nothing."""
 
@@ -41,8 +42,8 @@ class Plan(NamedTuple):
     partitions: frozenset[int]
     """The physical partitions that the coordinator is asked to add, and that need a witness."""
     layout_epoch: int
-    announcement: int
-    """The number of the latest one."""
+    announcement: Announcement
+    """The latest one."""
 
 
 class Course(Enum):
@@ -66,7 +67,7 @@ def plan(vs: Iterable[int], homes: Mapping[int, int], layout_epoch: int, announc
     """
     named = tuple(vs)
     coming = coming_homes(named, announcement)
-    return Plan(frozenset(homes[v] for v in named) | coming, layout_epoch, announcement.number)
+    return Plan(frozenset(homes[v] for v in named) | coming, layout_epoch, announcement)
 
 
 def coming_homes(vs: Iterable[int], announcement: Announcement) -> frozenset[int]:
@@ -74,12 +75,12 @@ def coming_homes(vs: Iterable[int], announcement: Announcement) -> frozenset[int
     return frozenset(announcement.coming[v] for v in vs if v in announcement.coming)
 
 
-def course(planned: Plan, layout_epoch: int, announcement: int, *, has_lease: bool) -> Course:
+def course(planned: Plan, layout_epoch: int, announcement: Announcement, *, has_lease: bool) -> Course:
     """Returns how an AddPartitionsToTxn goes on. Asked before the coordinator is asked, and before the client is told.
 
     Args:
         layout_epoch: Of the present layout.
-        announcement: The number of the latest one.
+        announcement: The latest.
         has_lease: Whether the worker has a lease. A lease that ended meanwhile and began again does no harm: the worker
             has read the layouts since (READ-BEFORE-SERVE).
     """
@@ -88,6 +89,6 @@ def course(planned: Plan, layout_epoch: int, announcement: int, *, has_lease: bo
     return Course.GO_ON if is_fresh(planned, layout_epoch, announcement) else Course.AGAIN
 
 
-def is_fresh(planned: Plan, layout_epoch: int, announcement: int) -> bool:
-    """Whether a plan made now would be the same."""
+def is_fresh(planned: Plan, layout_epoch: int, announcement: Announcement) -> bool:
+    """Whether a plan made now would be the same. The number of an announcement alone does not say what is coming."""
     return planned.layout_epoch == layout_epoch and planned.announcement == announcement

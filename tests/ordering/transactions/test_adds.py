@@ -6,7 +6,7 @@ from kordon.proxy.ordering.transactions.adds import Announcement, Course, Plan, 
 
 HOMES = {0: 0, 1: 1, 2: 2, 3: 0}
 ANNOUNCED = Announcement(4, {3: 3, 1: 2})
-PLAN = Plan(frozenset({0, 3}), 7, 4)
+PLAN = Plan(frozenset({0, 3}), 7, ANNOUNCED)
 
 
 @pytest.mark.parametrize(
@@ -24,28 +24,30 @@ def test_an_add_means_the_present_home_and_the_coming_one(
     vs: list[int], announcement: Announcement, wanted: set[int]
 ) -> None:
     """Whichever the data go to, a witness stands there."""
-    assert plan(vs, HOMES, 7, announcement) == Plan(frozenset(wanted), 7, announcement.number)
+    assert plan(vs, HOMES, 7, announcement) == Plan(frozenset(wanted), 7, announcement)
 
 
 @pytest.mark.parametrize(
     ("layout_epoch", "announcement", "has_lease", "wanted"),
     [
-        (7, 4, True, Course.GO_ON),
-        (7, 5, True, Course.AGAIN),
-        (8, 4, True, Course.AGAIN),
-        (8, 5, True, Course.AGAIN),
-        (7, 4, False, Course.LATER),
+        (7, Announcement(4, {3: 3, 1: 2}), True, Course.GO_ON),
+        (7, Announcement(5), True, Course.AGAIN),
+        (7, Announcement(4, {3: 5, 1: 2}), True, Course.AGAIN),
+        (8, ANNOUNCED, True, Course.AGAIN),
+        (8, Announcement(5), True, Course.AGAIN),
+        (7, ANNOUNCED, False, Course.LATER),
     ],
     ids=[
-        "nothing has changed",
+        "nothing has changed, and the record was read once more",
         "a change was announced, or withdrawn, while it was under way",
+        "another change has the number of a former one",
         "the worker slept, and woke to another layout",
         "a change has come and gone",
         "the worker has no lease: it cannot know",
     ],
 )
 def test_an_add_is_answered_under_the_plan_that_it_was_made_by(
-    layout_epoch: int, announcement: int, has_lease: bool, wanted: Course
+    layout_epoch: int, announcement: Announcement, has_lease: bool, wanted: Course
 ) -> None:
     """Else its client writes to a home without a witness."""
     assert course(PLAN, layout_epoch, announcement, has_lease=has_lease) is wanted

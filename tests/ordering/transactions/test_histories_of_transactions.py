@@ -6,7 +6,6 @@ from functools import partial
 import pytest
 
 from kordon.proxy.ordering.transactions.absences import Absences
-from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Marker, Protocol, Witness
@@ -156,7 +155,7 @@ def test_an_add_that_was_under_way_when_a_change_was_announced_means_both_homes(
     txn = stage.begin(V1)
     slot = stage.adding(stage.a, txn)
     stage.pass_by(MANY_STEPS, lambda: stage.coordinator.names(Q))
-    stage.cluster.announcement = Announcement(1, {V: 2})
+    stage.cluster.announce({V: 2})
     stage.a.follow()
     assert (stage.a.acknowledged, slot.value) == (1, None)
     assert stage.answer(slot) is Code.OK
@@ -269,6 +268,10 @@ def test_another_principal_adds_nothing_to_a_transaction(stage: Stage, protocol:
         ("ASKED-LEADER: of the leader", test_a_deposed_leader_is_not_believed),
         ("DOUBLE-ADD", test_an_add_that_was_under_way_when_a_change_was_announced_means_both_homes),
         ("DOUBLE-ADD: under one plan", test_an_add_that_was_under_way_when_a_change_was_announced_means_both_homes),
+        (
+            "DOUBLE-ADD: under one plan, told by more than its number",
+            test_an_add_that_was_under_way_when_a_change_was_announced_means_both_homes,
+        ),
         ("DOUBLE-ADD: under one plan", test_an_add_of_a_worker_that_slept_means_the_new_home),
         ("DOUBLE-ADD: under a lease", test_a_worker_without_a_lease_answers_no_add),
         ("TXN-WITNESS", test_a_transaction_whose_partitions_were_added_round_kordon_is_refused),

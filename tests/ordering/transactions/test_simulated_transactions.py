@@ -126,6 +126,7 @@ NOTICED_IN: dict[str, tuple[int, ...]] = {
     "ASKED-LEADER: the sequence that follows": (2, 5, 6),
     "DOUBLE-ADD": (2, 6, 11),
     "DOUBLE-ADD: under one plan": (17, 133, 170),
+    "DOUBLE-ADD: under one plan, told by more than its number": (17, 74, 126),
     "DOUBLE-ADD: under a lease": (492, 1259, 1302),
     "OLDER-FIRST": (0, 2, 7),
     "OLDER-FIRST: until their coordinator says so": (0, 1, 2),
