@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from kordon.testing.claims import Claims
+from kordon.testing.claimed_files import Claims
 from kordon.testing.java_process import die_with_parent
 from kordon.testing.seconds import Seconds
 
