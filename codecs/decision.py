@@ -110,6 +110,8 @@ class Decision:
     """How many verdicts this record stands for; None: one."""
     records: int | None = None
     bytes: int | None = None
+    isolation_level: int | None = None
+    """As Fetch has it: 0 read_uncommitted, 1 read_committed, whose reader is not given what nobody has committed."""
     rule: str | None = None
     """A name of docs/rules.md, or the option's."""
     reason: str | None = None

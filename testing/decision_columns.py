@@ -67,7 +67,7 @@ FORMS: Final = (
         lambda each: each.reason == "gate",
     ),
     _form("released stream", Kind.RELEASE, f"api_key {_STREAM} reason evidence"),
-    _form("delivery", Kind.DELIVER, f"{_CLIENT} {_HOME} {_OFFSETS} {_COUNTS}"),
+    _form("delivery", Kind.DELIVER, f"{_CLIENT} {_HOME} {_OFFSETS} {_COUNTS} isolation_level"),
     _form("moved stream", Kind.REDIRECT, f"api_key {_HOME} rule reason evidence", lambda each: each.reason == "moved"),
     _form("told client", Kind.REDIRECT, f"{_CLIENT} api_key topic {_LAYOUT} reason evidence"),
     _form("doubted fence", Kind.FENCE, f"{_DOUBT} evidence", _is_unknown),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kordon.client.partitioning import key_hash
@@ -40,7 +40,7 @@ BYPASS: Final = "bypass"
 DELETED: Final = "deleted"
 """Records that the brokers delete before an audit has seen them; nothing is wrong with that."""
 DELETED_TO: Final = 2
-TRANSACTIONAL: Final = frozenset({Fault.UNWITNESSED, Fault.HIDDEN_WRITE})
+TRANSACTIONAL: Final = frozenset({Fault.UNWITNESSED, Fault.HIDDEN_WRITE, Fault.UNCOMMITTED_RANGE})
 """Plays for a Kordon that takes transactions."""
 _PATIENCE_SECONDS: Final = 60.0
 
@@ -153,8 +153,23 @@ def hidden_write(stage: Stage) -> None:
         producer.end()
 
 
+def uncommitted_range(stage: Stage) -> None:
+    """A producer commits, aborts and commits, and a reader of committed records reads all."""
+    create_managed(stage.proxy, stage.topic)
+    with closing(transactional(stage)) as producer:
+        for is_commit in (True, False, True):
+            producer.write(0)
+            producer.end(is_commit=is_commit)
+    read_committed(stage)
+
+
+def read_committed(stage: Stage, isolation_level: str = "read_committed") -> list[Message]:
+    """Reads the stage's topic to its ends."""
+    return read_to_ends({"bootstrap.servers": stage.proxy, "isolation.level": isolation_level}, stage.topic)
+
+
 def transactions(stage: Stage) -> None:
-    """A producer commits, aborts and commits while its topic grows, and no promise is broken."""
+    """A producer commits, aborts and commits while its topic grows; a group reads on, and no promise is broken."""
     admin = create_managed(stage.proxy, stage.topic)
     with closing(transactional(stage)) as producer:
         for is_commit in (True, False, True):
@@ -165,8 +180,14 @@ def transactions(stage: Stage) -> None:
         for v in range(VIRTUAL_PARTITIONS):
             producer.write(v)
         producer.end()
-    committed = {"bootstrap.servers": stage.proxy, "isolation.level": "read_committed"}
-    assert len(read_to_ends(committed, stage.topic)) == 3 * VIRTUAL_PARTITIONS
+        producer.write(0)
+        producer.end(is_commit=False)
+    committed = read_committed(stage)
+    assert len(committed) == 3 * VIRTUAL_PARTITIONS
+    assert len(read_committed(stage, "read_uncommitted")) == 4 * VIRTUAL_PARTITIONS + 1
+    last = max(message.offset() or 0 for message in committed if message.partition() == 0)
+    for offset in (1, last + 1):  # behind the latter is nothing but what was aborted
+        hand_over(stage, offset)
 
 
 class _Transactional:
@@ -206,8 +227,13 @@ def told_ahead(stage: Stage) -> None:
     with PlainConnection(stage.proxy) as client:
         identity = new_producer(client)
         assert_accepted(*(produce(client, stage.topic, 0, one_record(identity, n, f"value {n}")) for n in range(3)))
+    hand_over(stage, 1)
+
+
+def hand_over(stage: Stage, offset: int) -> None:
+    """A member of a group commits an offset of virtual partition 0, and another one asks where to read on."""
     settings = {"bootstrap.servers": stage.proxy, "group.id": stage.topic}
-    place = TopicPartition(stage.topic, 0, 1)
+    place = TopicPartition(stage.topic, 0, offset)
     with closing(Consumer(settings)) as first:
         first.commit(offsets=[place], asynchronous=False)
     with closing(Consumer(settings)) as second:
@@ -269,6 +295,7 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
         Fault.DOUBLED_SEQUENCE.value: doubled_sequence,
         Fault.SKIPPED_RANGE.value: skipped_range,
         Fault.TOLD_AHEAD.value: told_ahead,
+        Fault.UNCOMMITTED_RANGE.value: uncommitted_range,
         Fault.MISPLACED_KEY.value: misplaced_key,
         Fault.UNWITNESSED.value: unwitnessed,
         Fault.HIDDEN_WRITE.value: hidden_write,

@@ -9,6 +9,7 @@ The audit is to give the same kind of finding for each, and no other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -22,8 +23,11 @@ from kordon.testing.fault_plays import (
     Stage,
     clean,
     doubled_sequence,
+    hand_over,
     made,
+    read_committed,
     stale_count,
+    transactional,
     write_after_fence,
 )
 from kordon.testing.faults import Fault
@@ -46,6 +50,8 @@ class Variant:
     rule: str
     kind: str
     verdict: str = "fail"
+    has_transactions: bool = False
+    """Whether the Kordon takes transactions."""
 
 
 def early_child_behind_a_shrink(stage: Stage) -> None:
@@ -93,6 +99,27 @@ def bypass_behind_a_shrink(stage: Stage) -> None:
         assert_accepted(produce(stranger, stage.topic, GROWN - 1, stolen))
 
 
+def led_past_what_is_open(stage: Stage) -> None:
+    """A reader of committed records is given what stands behind a transaction that is open, and commits later."""
+    create_managed(stage.proxy, stage.topic)
+    with closing(transactional(stage)) as producer:
+        producer.write(0)
+        with PlainConnection(stage.proxy) as client:
+            assert_accepted(produce(client, stage.topic, 0, one_record(new_producer(client), 0, "behind")))
+        assert len(read_committed(stage)) == 1
+        producer.end()
+
+
+def told_ahead_of_what_is_committed(stage: Stage) -> None:
+    """A member of a group commits its beginning, and another one is sent on behind what a transaction has committed."""
+    create_managed(stage.proxy, stage.topic)
+    with closing(transactional(stage)) as producer:
+        for _ in range(3):
+            producer.write(0)
+            producer.end()
+    hand_over(stage, 1)
+
+
 def _at_a_shrink(play: Callable[[Stage, int, int], None]) -> Callable[[Stage], None]:
     """Has a play's topic shrink where it grows else."""
     return lambda stage: play(stage, GROWN, PARTITIONS)
@@ -112,6 +139,12 @@ VARIANTS: Final[Mapping[str, Variant]] = MappingProxyType(
         "doubled-shrink": Variant("doubled-sequence", _at_a_shrink(doubled_sequence), "SEQ-IMAGE", "doubled-sequence"),
         "doubled-dialect": Variant("doubled-sequence", doubled_by_the_dialect, "SEQ-IMAGE", "doubled-sequence"),
         "skipped-dialect": Variant("skipped-range", skipped_by_the_dialect, "NO-SKIP", "skipped-range"),
+        "led-past-open": Variant(
+            "uncommitted-range:undecided", led_past_what_is_open, "NO-SKIP", "skipped-range", has_transactions=True
+        ),
+        "told-ahead-transaction": Variant(
+            "told-ahead", told_ahead_of_what_is_committed, "HAND-OVER", "told-ahead", has_transactions=True
+        ),
         "bypass-shrink": Variant(None, bypass_behind_a_shrink, "COUNT-FENCE", "bypass"),
         **{
             f"dropped-{kind.value}": _dropped(kind)

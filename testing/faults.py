@@ -31,8 +31,11 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim
+from kordon.proxy.ordering.transactions.events import Batch
+from kordon.proxy.ordering.transactions.outcome import Outcome
 from kordon.proxy.ordering.write_sequencer import Write
 from kordon.proxy.reads import gated_fetching, kept_views
+from kordon.proxy.reads.log_transactions import LogTransactions
 from kordon.proxy.topics.managed_topics import ManagedTopic, Why
 from kordon.proxy.topics.views import VirtualView
 from kordon.proxy.writes.stream_queue import StreamQueue
@@ -58,6 +61,8 @@ class Fault(StrEnum):
     """What a client sends again after its stream has moved is written once more (SEQ-IMAGE)."""
     SKIPPED_RANGE = "skipped-range"
     """A reader is not given one of a stream's batches, once."""
+    UNCOMMITTED_RANGE = "uncommitted-range"
+    """read_committed readers are given what was aborted; or they are led past what is not decided yet (NO-SKIP)."""
     MISPLACED_KEY = "misplaced-key"
     """What clients write to virtual partition 0 is put into 1, and the other way round, always (KEY-HOME)."""
     UNWITNESSED = "unwitnessed"
@@ -75,12 +80,14 @@ def inject(fault: Fault, of: str = "") -> None:
 
     Args:
         of: The kind of the decision that is dropped, `admit` by default; the number of the fence that does not hold,
-            1 by default.
+            1 by default; `undecided` if readers of committed records are led past what is.
     """
     if fault is Fault.DROPPED_DECISION:
         _dropped_decision(Kind(of or Kind.ADMIT))
     elif fault is Fault.WRITE_AFTER_FENCE:
         _LateWrite(int(of or 1)).put()
+    elif fault is Fault.UNCOMMITTED_RANGE:
+        _misjudged(*((Outcome.UNDECIDED, Outcome.ABORTED) if of else (Outcome.ABORTED, Outcome.COMMITTED)))
     else:
         _FAULTS[fault]()
 
@@ -127,6 +134,16 @@ def _skipped_range() -> None:
             taken.size_bytes -= len(skipped[0].data)
 
     _put(kept_views, "_take_from", take_from)
+
+
+def _misjudged(outcome: Outcome, taken_for: Outcome) -> None:
+    kept = LogTransactions.decide
+
+    def decide(transactions: LogTransactions, batch: Batch) -> Outcome:
+        found = kept(transactions, batch)
+        return taken_for if found is outcome else found
+
+    _put(LogTransactions, "decide", decide)
 
 
 def _misplaced_key() -> None:

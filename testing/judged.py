@@ -11,7 +11,7 @@ import polars as pl
 from kordon.spark_jobs.judging.facts import Facts, numbers_of, of_all
 from kordon.spark_jobs.judging.layouts import segments_table
 from kordon.spark_jobs.judging.rule import Rule, State
-from kordon.spark_jobs.judging.rules import belonging
+from kordon.spark_jobs.judging.rules import belonging, transaction_outcomes
 from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, KEYS, PLACED, READ_TO, STAYS
 from kordon.testing.rule_plays import MicroBatch, Played, Row, gaps_in
 
@@ -29,6 +29,7 @@ def play(rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]]) -> Pla
     numbers: dict[str, int] = {}
     newest_ms = 0
     waiting = empty(belonging.STATE)
+    undecided = empty(transaction_outcomes.STATE)
     state = empty(rule.state)
     for each in micro_batches:
         batch = each if isinstance(each, MicroBatch) else MicroBatch(decisions=each)
@@ -52,7 +53,8 @@ def play(rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]]) -> Pla
             is_last=batch.is_last,
         )
         placed, waiting = belonging.placed(facts, waiting)
-        outcome = rule.check(replace(facts, placed=placed), state)
+        facts, undecided = transaction_outcomes.with_outcomes(replace(facts, placed=placed), undecided)
+        outcome = rule.check(facts, state)
         state = outcome.state
         assert {name: each.schema for name, each in state.items()} == dict(rule.state)
         played.findings += outcome.findings.to_dicts()

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kordon.proxy.ordering.identity import JANITOR, NO_V, tag
+from kordon.proxy.ordering.identity import JANITOR, NO_V, tag, writer_id
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
+from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.spark_jobs.judging.layouts import expand
 from kordon.testing.rule_plays import MicroBatch, Row
 
@@ -49,6 +50,28 @@ def tagged(
         base_sequence=sequence,
         last_sequence=(sequence + records - 1) % (1 << 31),
     )
+
+
+def transaction_log(
+    text: str, start: int = 0, *, partition: int = 0, v: int = 0, producer: int = 7, **fields: Any
+) -> list[Row]:
+    """Returns batches of one producer that follow on each other, of a record each, as `W5 d5 C5` names them.
+
+    W is a witness, C a commit, A an abort; d is data of the first protocol, and e of the second. The epoch follows.
+    """
+    rows: list[Row] = []
+    for offset, word in enumerate(text.split(), start):
+        kind, epoch = word[0], int(word[1:])
+        if kind in "de":
+            protocol = Protocol.V2 if kind == "e" else Protocol.V1
+            row = tagged(v, 0, partition, offset, producer=writer_id(producer, protocol), epoch=epoch)
+            number = 2 if kind == "e" else 1
+            rows.append({**row, "client_producer_id": producer, "protocol": number, "leader_epoch": 0, **fields})
+        else:
+            event = {"W": "witness", "C": "commit", "A": "abort"}[kind]
+            own = {"producer_id": producer, "producer_epoch": epoch, "is_transactional": True, "leader_epoch": 0}
+            rows.append(batch(partition, offset, event=event, is_control=kind != "W", **own | fields))
+    return rows
 
 
 def layout_rows(*layouts: Layout) -> dict[str, Any]:

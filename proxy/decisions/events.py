@@ -47,6 +47,8 @@ class Given(NamedTuple):
     """Offsets [from, to) of the physical partition that are gone, and that the client was moved over."""
     passed: Sequence[tuple[int, int, str]] = ()
     """Offsets [from, to) that the client was moved over because nobody can open them, with the reason."""
+    is_committed: bool = False
+    """Whether the client asked for committed records only."""
 
     @property
     def first_offset(self) -> int:

@@ -212,7 +212,7 @@ class ReadRun:
 
     def merge(self, topic: ManagedTopic, given: Given, group: ReadingMember, evidence: Mapping[str, object]) -> bool:
         """Takes in the next answer to the same reader; False: the run does not go on with it."""
-        first, (stay, layout_epoch, asked, told, records, size, _, _) = self.first, given
+        first, (stay, layout_epoch, asked, told, records, size, _, _, is_committed) = self.first, given
         if (
             self.told != asked
             or not self.is_open
@@ -220,6 +220,7 @@ class ReadRun:
             or first.stay.partition != stay.partition
             or first.stay.move != stay.move
             or first.layout_epoch != layout_epoch
+            or first.is_committed is not is_committed
             or self.layouts_offset != topic.layouts_offset
             or self.group.group_id != group.group_id
             or self.group.member_id != group.member_id
@@ -254,6 +255,7 @@ class ReadRun:
             batches=self.answers,
             records=self.records,
             bytes=self.size,
+            isolation_level=int(self.first.is_committed),
             group_id=self.group.group_id,
             member_id=self.group.member_id,
             evidence=self.evidence,

@@ -72,6 +72,7 @@ class StayRead:
         self._stream = stream
         self._layout = topic.layout
         self._home = topic.layout.chain(stream).stays[-1]
+        self._is_committed = is_committed
         self._committed = (
             CommittedRead(reads, topic, stream, self.taken, self._home, is_home=self.is_home)
             if is_committed and topic.layout.has_transactions
@@ -216,8 +217,8 @@ class StayRead:
         if self._after == self._offset:
             return None
         size, records = self.taken.size_bytes, records_in(self.taken.entries, self._offset - self.stay.delta)
-        epoch = self._layout.epoch
-        return Given(self.stay, epoch, self._offset, self._after, records, size, self._holes, self._passed)
+        where = self.stay, self._layout.epoch, self._offset, self._after
+        return Given(*where, records, size, self._holes, self._passed, self._is_committed)
 
     @property
     def is_unsure(self) -> bool:

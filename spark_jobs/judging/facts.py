@@ -8,7 +8,18 @@ from typing import Final
 import polars as pl
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, KEYS, NUMBERS, PLACED, READ_TO, SEGMENTS, STAYS
+from kordon.spark_jobs.judging.schema import (
+    BATCHES,
+    DECISIONS,
+    GAPS,
+    KEYS,
+    NUMBERS,
+    PLACED,
+    READ_TO,
+    SEGMENTS,
+    STAYS,
+    WRITTEN,
+)
 
 _OF_ALL: Final = (Kind.CLOSE.value, Kind.LEASE.value)
 
@@ -43,6 +54,11 @@ class Facts:
     """Time of the newest decision so far: `found_ms` of findings, and what lateness is told by; 0: there was none."""
     keys: pl.DataFrame = field(default_factory=KEYS.to_frame)
     """`KEYS`: of new batches, as far as they were opened."""
+    decided: pl.DataFrame = field(default_factory=WRITTEN.to_frame)
+    """`WRITTEN`: batches of `placed`, now or before, of which it is known now what became of their transaction, or that
+    nobody can say."""
+    undecided: pl.DataFrame = field(default_factory=WRITTEN.to_frame)
+    """`WRITTEN`: batches of `placed` that wait for that."""
     late_ms: int = 600_000
     """The time, by decisions, for which a rule waits for something before it judges without it."""
     is_last: bool = False

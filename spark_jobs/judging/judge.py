@@ -18,7 +18,7 @@ from kordon.spark_jobs.judging import layouts
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.lives import Lives
 from kordon.spark_jobs.judging.rule import LATE, UNKNOWN, Rule, RuleOutcome, State
-from kordon.spark_jobs.judging.rules import belonging, gaps
+from kordon.spark_jobs.judging.rules import belonging, gaps, transaction_outcomes
 from kordon.spark_jobs.judging.schema import (
     BATCHES,
     CHECKED,
@@ -48,6 +48,7 @@ _OWN_STATE: Final[Mapping[str, pl.Schema]] = {
     "read_to": READ_TO,
     "clock": columns(newest_ms=pl.Int64),
     **belonging.STATE,
+    **transaction_outcomes.STATE,
 }
 """What is kept besides the states of the rules. It is bounded by the managed topics and their partitions."""
 _SUMMARY: Final = "summary"
@@ -136,10 +137,12 @@ def _facts(given: _Given) -> tuple[Facts, State, Lives, RuleOutcome]:
         **settings,
     )
     outcome = gaps.RULE.check(facts, missing)
-    waiting = {name: before[name] for name in belonging.STATE}
-    placed, waits = belonging.placed(*lives.living(facts, waiting))
-    own = {"layouts": told, "read_to": facts.read_to, "clock": clock, **waits}
-    return replace(facts, placed=placed, gaps=gaps.known(outcome.state)), own, lives, outcome
+    names = (*belonging.STATE, *transaction_outcomes.STATE)
+    living, waiting = lives.living(facts, {name: before[name] for name in names})
+    placed, waits = belonging.placed(living, waiting)
+    facts, undecided = transaction_outcomes.with_outcomes(replace(facts, placed=placed), waiting)
+    own = {"layouts": told, "read_to": facts.read_to, "clock": clock, **waits, **undecided}
+    return replace(facts, gaps=gaps.known(outcome.state)), own, lives, outcome
 
 
 def _new(decisions: pl.DataFrame, seen: pl.DataFrame) -> pl.DataFrame:

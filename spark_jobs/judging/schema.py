@@ -16,7 +16,7 @@ from kordon.codecs.decision import Decision, Entry
 Column: TypeAlias = pl.DataType | type[pl.DataType]
 
 _SHORT_NUMBERS: Final = frozenset(
-    {"generation_id", "api_key", "stream", "partition", "layout_epoch", "move", "producer_epoch"}
+    {"generation_id", "api_key", "stream", "partition", "layout_epoch", "move", "producer_epoch", "isolation_level"}
 )
 """Fields of decisions that Kafka, or a layout, keeps in 32 bits or fewer. All others are 64 bits wide, also
 sequences."""
@@ -111,6 +111,18 @@ PLACED: Final = columns(
 """Batches, and what they are (`rules/belonging.py`); `stream` and `home_…` of those that are somebody's. `seen_ms`: the
 newest decision's time when it came. `given_as`: the stream whose readers get it, which is another one while a takeover
 shares old partitions (TAKEOVER-SHARES)."""
+
+WRITTEN: Final = columns(
+    topic=pl.String,
+    partition=pl.Int32,
+    first_offset=pl.Int64,
+    last_offset=pl.Int64,
+    records=pl.Int64,
+    stream=pl.Int32,
+    is_committed=pl.Boolean,
+)
+"""Batches of transactions. `stream` null: readers of virtual partitions get them record by record. `is_committed` null:
+nobody can say, or not yet."""
 
 SEGMENTS: Final = columns(
     topic=pl.String,

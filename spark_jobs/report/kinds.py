@@ -90,6 +90,11 @@ KINDS: Final = {
             "Look for repeats in what the group has processed of these offsets, and report the finding.",
         ),
         FindingKind(
+            "uncommitted-range",
+            "A read_committed reader got records that nobody has committed",
+            "Undo what the group has made of the aborted transactions' records, and report the finding.",
+        ),
+        FindingKind(
             "told-ahead",
             "A group was sent on behind records that it had not read",
             "Reset the group to the offset that the finding says it had committed, and report the finding.",

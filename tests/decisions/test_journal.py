@@ -61,7 +61,8 @@ def deliver(journal: Journal, client: Client, fields: dict[str, Any], **evidence
     """Tells of an answer; stream offsets stand `delta` above those of the physical partition."""
     delta = fields["asked"] - fields["first_offset"]
     stay = Stay(fields["partition"], fields["move"], 0, None, delta)
-    given = Given(stay, fields["layout_epoch"], *(fields[name] for name in ("asked", "told", "records", "size")))
+    what = (fields[name] for name in ("asked", "told", "records", "size"))
+    given = Given(stay, fields["layout_epoch"], *what)._replace(is_committed=fields.get("is_committed", False))
     journal.delivered(client, topic_of(fields), fields["stream"], given, evidence=evidence)
 
 
@@ -232,6 +233,15 @@ def test_answers_that_go_on_are_one_record(kept: Kept) -> None:
     deliver(kept.journal, kept.client, but(FURTHER, {"asked": 35, "told": 40, "first_offset": 115}))
     kept.journal.end_runs()
     assert [(each.kind, each.first_offset) for each in kept.decisions()] == [(Kind.DELIVER, 115)]
+
+
+def test_what_a_reader_of_committed_records_is_given_is_a_record_of_its_own(kept: Kept) -> None:
+    """A connection may read by both isolation levels, and each is owed something else."""
+    deliver(kept.journal, kept.client, READ)
+    deliver(kept.journal, kept.client, but(FURTHER, {"is_committed": True}))
+    kept.journal.end_runs()
+    told = [(each.kind, each.first_offset, each.isolation_level) for each in kept.decisions()]
+    assert told == [(Kind.DELIVER, READ["first_offset"], 0), (Kind.DELIVER, FURTHER["first_offset"], 1)]
 
 
 @pytest.mark.parametrize(("asked", "reason"), [(22, "back"), (90, "forward")])

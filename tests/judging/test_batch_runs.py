@@ -19,8 +19,8 @@ SEEN_MS: Final = 1_760_000_000_000
 
 
 def batches(*rows: tuple[int, int, int, int | None]) -> pl.DataFrame:
-    """Batches of (first offset, last offset, records, stream)."""
-    told = [("orders", 3, first, last, records, stream, False) for first, last, records, stream in rows]
+    """Batches of (first offset, last offset, records, stream); those of stream 7 are aborted."""
+    told = [("orders", 3, first, last, records, stream, False, stream == 7) for first, last, records, stream in rows]
     return pl.DataFrame(told, schema=BATCHES, orient="row")
 
 
@@ -50,7 +50,7 @@ def made(per_run: int, most_records: int, streams: int) -> pl.DataFrame:
         for _ in range(per_run):
             records = chance.randint(1, most_records)
             end += chance.random() < 0.05  # a control batch
-            rows.append((end, end + records - 1, records, chance.randrange(streams)))
+            rows.append((end, end + records - 1, records, streams + chance.randrange(streams)))
             end += records
         runs.append(runs_of(batches(*rows), SEEN_MS + place * 60_000))
     return pl.concat(runs)

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import place_in
 from kordon.spark_jobs.judging.rules import hand_over, stream_records
 from kordon.testing.judged import play
-from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, read, tagged
+from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, read, tagged, transaction_log
 from kordon.testing.rule_histories import History
 from kordon.testing.rule_plays import MicroBatch, Played, Row, decided
 
@@ -250,6 +250,49 @@ def test_a_log_that_got_shorter_has_other_records_where_a_stay_lost_its_own() ->
         hand_over.RULE, [MicroBatch(decisions=asked, stays=stays, batches=written, read_to=[read(0, 50)], is_last=True)]
     )
     assert played.findings == []
+
+
+@pytest.mark.parametrize(
+    ("log", "found", "verdicts"),
+    [
+        ("W5 d5 C5", ["told-ahead"], {}),
+        ("W5 d5 A5", [], {"pass": 1}),
+        ("W5 e5 C6 e5 W6 C7", ["told-ahead"], {}),
+        ("W5 C6 e5 W6 C7", [], {"pass": 1}),
+    ],
+)
+def test_what_a_transaction_has_committed_is_a_record_and_what_it_has_aborted_is_none(
+    log: str, found: list[str], verdicts: dict[str, int]
+) -> None:
+    """Kordon does not know who of a group reads what was aborted, and tells it the end behind that."""
+    batches = transaction_log(log)
+    end = len(batches)
+    asked = [fetch(0, (0, 0, end, 0, 0, 0))]
+    whole = MicroBatch(**layout_rows(ONE), batches=batches, decisions=asked, read_to=[read(0, end)], is_last=True)
+    played = play(hand_over.RULE, [whole])
+    assert (played.found("kind"), told(played)) == (found, verdicts)
+
+
+def test_what_is_open_is_waited_for() -> None:
+    """Until its marker is read; if that does not come, nobody can say what a group has missed."""
+    admitted = decided("admit", 1, topic=TOPIC, partition=0, last_offset=2)  # all before it is certain
+    asked = [fetch(0, (0, 0, 2, 0, 0, 0)), admitted]
+    opened = MicroBatch(**layout_rows(ONE), batches=transaction_log("W5 d5"), decisions=asked, read_to=[read(0, 2)])
+    assert (play(hand_over.RULE, [opened]).findings, told(play(hand_over.RULE, [opened]))) == ([], {})
+    for marker, found in (("C5", ["told-ahead"]), ("A5", [])):
+        ended = MicroBatch(batches=transaction_log(marker, start=2), read_to=[read(0, 3)])
+        assert play(hand_over.RULE, [opened, ended]).found("kind") == found
+    late = play(hand_over.RULE, [opened, [later(2, 601)]])
+    assert (late.findings, told(late)) == ([], {"late": 1})
+
+
+def test_an_open_transaction_elsewhere_in_the_log_holds_nothing() -> None:
+    """Of another virtual partition, or behind what was told."""
+    admitted = decided("admit", 1, topic=TOPIC, partition=0, last_offset=2)  # all before it is certain
+    asked = [fetch(0, (0, 0, 2, 0, 0, 0)), admitted]
+    for others in (transaction_log("W5 d5", v=2), transaction_log("W5 C5 d5")):
+        whole = MicroBatch(**layout_rows(ONE), batches=others, decisions=asked, read_to=[read(0, 3)])
+        assert told(play(hand_over.RULE, [whole])) == {"pass": 1}
 
 
 def test_what_a_transaction_wrote_before_the_takeover_may_have_been_aborted() -> None:

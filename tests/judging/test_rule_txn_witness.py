@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-from kordon.proxy.ordering.identity import NO_V, writer_id
+from kordon.proxy.ordering.identity import NO_V
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.transactions.absences import Absences
 from kordon.proxy.ordering.transactions.event_index import EventIndex
@@ -32,6 +32,7 @@ from kordon.spark_jobs.judging.schema import BATCHES, STAYS
 from kordon.spark_jobs.judging.tables import QUIET_MS
 from kordon.testing.judged import play, table
 from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, of, tagged
+from kordon.testing.rule_batches import transaction_log as log
 from kordon.testing.rule_plays import MicroBatch, Row, decided
 
 P: Final = 7
@@ -39,23 +40,6 @@ ONE: Final = Layout.created(TOPIC, UUID(int=7), 1, 4)
 GROWN: Final = ONE.changed(ONE.next_epoch(2), {0: 100, 1: 0})
 OTHER: Final = Layout.created("other", UUID(int=8), 1, 4)
 COLUMNS: Final = ("kind", "verdict", "topic", "partition", "stream", "first_offset", "last_offset")
-
-
-def log(text: str, start: int = 0, *, partition: int = 0, v: int = 0, producer: int = P, **fields: Any) -> list[Row]:
-    """`W5 d5 C5`: batches of one producer that follow on each other; `e` is data of the second protocol."""
-    rows: list[Row] = []
-    for offset, word in enumerate(text.split(), start):
-        kind, epoch = word[0], int(word[1:])
-        if kind in "de":
-            protocol = Protocol.V2 if kind == "e" else Protocol.V1
-            row = tagged(v, 0, partition, offset, producer=writer_id(producer, protocol), epoch=epoch)
-            number = 2 if kind == "e" else 1
-            rows.append({**row, "client_producer_id": producer, "protocol": number, "leader_epoch": 0, **fields})
-        else:
-            event = {"W": "witness", "C": "commit", "A": "abort"}[kind]
-            own = {"producer_id": producer, "producer_epoch": epoch, "is_transactional": True, "leader_epoch": 0}
-            rows.append(batch(partition, offset, event=event, is_control=kind != "W", **own | fields))
-    return rows
 
 
 def whole(*rows: Row, layouts: Iterable[Layout] = (ONE,)) -> MicroBatch:
@@ -325,9 +309,8 @@ def test_other_rules_take_a_witness_for_nobodys() -> None:
     micro_batch = MicroBatch(**layout_rows(ONE), batches=rows.batches, decisions=[given], read_to=read_to, is_last=True)
     played = play(no_skip.RULE, [micro_batch])
     assert (played.findings, played.count("pass")) == ([], 1)
-    aborted = replace(micro_batch, decisions=[{**given, "records": 0}])
-    played = play(no_skip.RULE, [aborted])
-    assert (played.findings, played.count("unknown")) == ([], 1)
+    skipped = replace(micro_batch, decisions=[{**given, "records": 0}])
+    assert play(no_skip.RULE, [skipped]).found("kind") == ["skipped-range"]
     doubled = replace(micro_batch, decisions=[{**given, "records": 2}])
     assert play(no_skip.RULE, [doubled]).found("kind") == ["doubled-range"]
     kept = play(parent_first.RULE, [micro_batch]).state

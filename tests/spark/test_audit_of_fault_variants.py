@@ -33,11 +33,12 @@ def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Mapp
     """By variant, its findings: those of its topic, and those of its worker that name none."""
     assert spark.sparkContext is not None
     folder = tmp_path_factory.mktemp("decisions")
-    config = {"decisions": {"to": "files", "folder": str(folder), "files": 1000}}
+    decisions = {"to": "files", "folder": str(folder), "files": 1000}
     variants: dict[str, str] = {}
     with Cluster.start(brokers=1, config={"authorizer.class.name": ""}) as cluster:
         broker = cluster.bootstrap("PLAINTEXT")
         for name, variant in VARIANTS.items():
+            config = {"decisions": decisions, "ordering": {"transactions": variant.has_transactions}}
             with ProxyProcess.start(broker, config=config, fault=variant.fault) as proxy:
                 variant.play(Stage(proxy.bootstrap, broker, f"{PREFIX}{name}"))
             variants |= dict.fromkeys(workers_of(folder) - variants.keys(), name)

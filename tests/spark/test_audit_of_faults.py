@@ -23,7 +23,8 @@ from pyspark.sql import SparkSession
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs import main
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.judging.rules import no_skip, seq_image, txn_witness
+from kordon.spark_jobs.judging.rules import hand_over, no_skip, seq_image, txn_witness
+from kordon.spark_jobs.judging.rules.all_rules import ALL
 from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.verdicts import RuleVerdict
 from kordon.spark_jobs.session import Setup, open_session
@@ -63,6 +64,7 @@ EXPECTED: Final = {
     Fault.WRITE_AFTER_FENCE.value: ("FENCE-BARRIER", "write-after-fence", "fail"),
     Fault.DOUBLED_SEQUENCE.value: ("SEQ-IMAGE", "doubled-sequence", "fail"),
     Fault.SKIPPED_RANGE.value: ("NO-SKIP", "skipped-range", "fail"),
+    Fault.UNCOMMITTED_RANGE.value: ("NO-SKIP", "uncommitted-range", "fail"),
     Fault.MISPLACED_KEY.value: ("KEY-HOME", "misplaced-key", "fail"),
     Fault.TOLD_AHEAD.value: ("HAND-OVER", "told-ahead", "fail"),
     Fault.UNWITNESSED.value: ("TXN-WITNESS", "unwitnessed", "fail"),
@@ -194,10 +196,12 @@ def test_a_clean_run_gives_none(audited: Audited) -> None:
 
 
 def test_a_run_with_transactions_gives_none(audited: Audited) -> None:
-    """Commits, an abort and a growth; each batch stands behind its witness."""
+    """Commits, aborts and a growth, readers by both isolation levels, and a group: nothing is left unknown."""
     assert audited.of(TRANSACTIONS) == []
     seen = [each for each in audited.checked if each.topic == topic_of(TRANSACTIONS)]
-    assert {each.verdict for each in seen if each.rule == txn_witness.RULE.number} == {"pass"}
+    told = {rule.number: {each.verdict for each in seen if each.rule == rule.number} for rule in ALL}
+    assert {verdict for verdicts in told.values() for verdict in verdicts} == {"pass"}
+    assert all(told[rule.number] for rule in (txn_witness.RULE, no_skip.RULE, hand_over.RULE))
 
 
 def test_what_was_deleted_before_the_audit_came_is_unknown(audited: Audited) -> None:

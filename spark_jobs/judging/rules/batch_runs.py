@@ -1,10 +1,12 @@
 """Batches of a log as they are kept in a state: some two bytes each, so that hours of them can be.
 
 A run is what one micro-batch had of one partition, in the order of offsets; each batch is told by how it differs from
-the one before. Runs are only added, and go as a whole. Those that are asked for are spread out into rows again.
+the one before. What transactions have aborted has runs of its own. Runs are only added, and go as a whole. Those that
+are asked for are spread out into rows again.
 
-    runs     topic partition first_offset last_offset seen_ms | holes lengths lacks streams controls (a list each)
-    batches  topic partition first_offset last_offset records stream is_control
+    runs     topic partition first_offset last_offset seen_ms is_aborted | holes lengths lacks streams controls (a list
+             each)
+    batches  topic partition first_offset last_offset records stream is_control is_aborted
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ BATCHES: Final = columns(
     records=pl.Int64,
     stream=pl.Int32,
     is_control=pl.Boolean,
+    is_aborted=pl.Boolean,
 )
-"""`is_control` null: of a transaction (`no_skip.py`)."""
+"""`is_control` null: of a transaction, and nobody can say what became of it. `is_aborted`: readers of committed records
+do not get it; older states have null, and `is_control` null for all that is of a transaction."""
 _LISTS: Final = columns(
     holes=pl.List(pl.Int32),
     lengths=pl.List(pl.Int32),
@@ -36,7 +40,15 @@ _LISTS: Final = columns(
 """Of each batch: how many offsets lie between the one before and it; how far its last offset lies behind its first; by
 how many records it has fewer than that."""
 RUNS: Final = columns(
-    columns(topic=pl.String, partition=pl.Int32, first_offset=pl.Int64, last_offset=pl.Int64, seen_ms=pl.Int64), _LISTS
+    columns(
+        topic=pl.String,
+        partition=pl.Int32,
+        first_offset=pl.Int64,
+        last_offset=pl.Int64,
+        seen_ms=pl.Int64,
+        is_aborted=pl.Boolean,
+    ),
+    _LISTS,
 )
 _WINDOW: Final = 1 << 30
 """Batches of one run begin within so many offsets, so that all differences have 32 bits, as the length of a batch."""
@@ -50,7 +62,7 @@ def runs_of(batches: pl.DataFrame, seen_ms: int) -> pl.DataFrame:
     """Returns batches as runs."""
     first, last = pl.col("first_offset"), pl.col("last_offset")
     window = (first // _WINDOW).alias("window")
-    runs = batches.sort("first_offset").group_by("topic", "partition", window, maintain_order=True)
+    runs = batches.sort("first_offset").group_by("topic", "partition", "is_aborted", window, maintain_order=True)
     told = runs.agg(
         first.first(),
         last.max(),

@@ -9,8 +9,11 @@ A DELIVER decision says that a connection was given all that a stream has in off
   Batches of the stream are counted; strays, markers and control batches are not, as nobody gets them. Batches of
   dialect clients and those that went round Kordon are given to readers of virtual partitions record by record, by key:
   how many of theirs are a stream's cannot be told. So a count is unknown where it would be right with some of them. A
-  batch that lies across the end of a range may count or not. So may one of a transaction: read_committed readers do not
-  get what was aborted, and decisions do not say who is one. A count without some of these is unknown.
+  batch that lies across the end of a range may count or not.
+- Of transactions, a read_committed reader gets what is committed (`transaction_outcomes.py`). If it was given more,
+  and there is as much that was aborted, that is an uncommitted-range. Other readers get all of it. A range of a
+  read_committed reader waits until all in it is decided; what never is makes a count unknown. Older decisions do not
+  say who is a read_committed reader: without some of what was aborted, their counts are unknown.
 
 What retention, DeleteRecords or compaction may have taken before it was counted here, or before the reader got there
 (the decision names such holes), is unknown. So is what lies between two decisions of a worker that has dropped some in
@@ -51,6 +54,8 @@ MOST_BYTES: Final = 16 << 20
 """What the batches may take that are kept one by one, as `batch_runs.size` has it: four million of four bytes. On a
 cluster each part may have as many."""
 _COARSE: Final = 65_536
+_READ_COMMITTED: Final = 1
+UNCOMMITTED: Final = "uncommitted-range"
 _PLACE: Final = ("topic", "partition")
 
 _READERS: Final = columns(READER, move=pl.Int32, stood=pl.Int64)
@@ -69,6 +74,7 @@ _RANGES: Final = columns(
     connection=pl.Int64,
     group_id=pl.String,
     layout_epoch=pl.Int32,
+    isolation_level=pl.Int32,
     seen_ms=pl.Int64,
 )
 """What is held against the topic: it was delivered, with so many records, or passed over, and should hold nothing.
@@ -76,19 +82,23 @@ _RANGES: Final = columns(
 _JOINED: Final = columns(batch_runs.BATCHES, batches=pl.Int64)
 """What a stream has in 65,536 offsets."""
 _TOLD: Final = (
-    "kind", "partition", "move", "first_offset", "last_offset", "records", "group_id", "layout_epoch", "evidence"
+    "kind", "partition", "move", "first_offset", "last_offset", "records", "group_id", "layout_epoch",
+    "isolation_level", "evidence",
 )  # fmt: skip
-_SUMMED: Final = ("records", "sure", "doubt", "batches", "joined")
+_SUMMED: Final = ("records", "sure", "doubt", "aborted", "batches", "joined", "joined_aborted")
 
 
 def _check(facts: Facts, state: State) -> RuleOutcome:
     read = read_so_far(state["read"], facts)
-    runs = pl.concat([state["run"], runs_of(_has(facts.placed), facts.newest_ms)])
+    has = stacked(batch_runs.BATCHES, _has(facts.placed), _of_transactions(facts.decided))
+    runs = pl.concat([state["run"], runs_of(has, facts.newest_ms)])
     steps = in_order(state["reader"], _steps(facts), ("number", "move", "stood"))
     ranges = stacked(_RANGES, state["range"], _delivered(steps), _passed_over(steps, facts))
-    known = ranges.join(_places(facts, read), on=_PLACE, how="left")
-    is_read = (pl.col("read_to") >= pl.col("last_offset")).fill_null(value=False)
-    judged = _judged(known.filter(is_read), runs, state["joined"])
+    undecided = _of_transactions(facts.undecided)
+    known = _waiting(ranges.join(_places(facts, read), on=_PLACE, how="left"), undecided, facts)
+    is_read = (pl.col("read_to") >= pl.col("last_offset")).fill_null(value=False) & ~pl.col("waits")
+    rows = stacked(_JOINED, state["joined"], undecided.with_columns(batches=1))
+    judged = _judged(known.filter(is_read), runs, rows)
     unread = known.filter(~is_read)
     late = unread.filter(facts.is_late()).with_columns(pl.lit(LATE).alias("verdict"))
     kept, joined = _bounded(_kept(runs, facts), _kept(state["joined"], facts))
@@ -109,16 +119,26 @@ def _has(placed: pl.DataFrame) -> pl.DataFrame:
     """Returns what streams have; a batch that virtual partitions get record by record has no stream."""
     is_before = pl.col("kind") == BEFORE
     is_control = pl.col("is_control").fill_null(value=False)
-    in_transaction = pl.col("protocol").is_not_null()
-    its_own = placed.filter(pl.col("kind").is_in([OWN, OPENED, BEFORE, BYPASS]) & (~is_control | is_before))
+    is_plain = pl.col("protocol").is_null() | ~pl.col("kind").is_in([OWN, OPENED])
+    its_own = placed.filter(pl.col("kind").is_in([OWN, OPENED, BEFORE, BYPASS]) & (~is_control | is_before) & is_plain)
     return its_own.select(
         *_PLACE,
         pl.col("base_offset").alias("first_offset"),
         "last_offset",
         "records",
         pl.when(pl.col("kind").is_in([OWN, BEFORE])).then("given_as").alias("stream"),
-        pl.when(~in_transaction).then(is_control).alias("is_control"),
+        is_control.alias("is_control"),
+        pl.lit(value=False).alias("is_aborted"),
     )
+
+
+def _of_transactions(written: pl.DataFrame) -> pl.DataFrame:
+    """Returns `WRITTEN` as batches."""
+    is_known = pl.col("is_committed").is_not_null()
+    return written.with_columns(
+        pl.when(is_known).then(pl.lit(value=False)).alias("is_control"),
+        (~pl.col("is_committed")).fill_null(value=False).alias("is_aborted"),
+    ).drop("is_committed")
 
 
 def _kept(batches: pl.DataFrame, facts: Facts) -> pl.DataFrame:
@@ -140,7 +160,8 @@ def _bounded(runs: pl.DataFrame, joined: pl.DataFrame) -> tuple[pl.DataFrame, pl
 
 def _coarse(batches: pl.DataFrame) -> pl.DataFrame:
     bucket = (pl.col("first_offset") // _COARSE).alias("bucket")
-    summed = batches.group_by(*_PLACE, "stream", "is_control", bucket, maintain_order=True).agg(
+    kinds = ("stream", "is_control", "is_aborted")
+    summed = batches.group_by(*_PLACE, *kinds, bucket, maintain_order=True).agg(
         pl.min("first_offset"), pl.max("last_offset"), pl.sum("records", "batches")
     )
     return shaped(summed, _JOINED)
@@ -201,33 +222,60 @@ def _homes(facts: Facts) -> pl.DataFrame:
     return homes.agg(pl.max("floor", "kept_end"), pl.min("start"))
 
 
-def _judged(ranges: pl.DataFrame, runs: pl.DataFrame, joined: pl.DataFrame) -> pl.DataFrame:
-    """Holds ranges against what streams have in them, as `verdict`."""
-    there = _there(ranges, runs, joined)
+def _waiting(ranges: pl.DataFrame, undecided: pl.DataFrame, facts: Facts) -> pl.DataFrame:
+    """Adds whether ranges wait (`waits`) until it is decided what their readers were to be given."""
+    is_committed = (pl.col("isolation_level") == _READ_COMMITTED).fill_null(value=False)
+    if undecided.is_empty():
+        return ranges.with_columns(waits=pl.lit(value=False))
+    rows = undecided.join(ranges.select(*_PLACE, "place").unique(), on=_PLACE).with_columns(batches=pl.lit(1))
+    is_virtual, is_of_stream = pl.col("stream") >= 0, pl.col("stream").is_not_null()
+    own = sums_within(_by_stream(ranges), _by_stream(rows.filter(is_of_stream)), ["batches"])["batches_met"]
+    others = sums_within(_by_place(ranges), _by_place(rows.filter(~is_of_stream)), ["batches"])["batches_met"]
+    every = sums_within(_by_place(ranges), _by_place(rows), ["batches"])["batches_met"]
+    met = pl.when(is_virtual).then(own + others).otherwise(every) > 0
+    return ranges.with_columns(waits=is_committed & met & ~facts.is_late())
+
+
+def _judged(ranges: pl.DataFrame, runs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
+    """Holds ranges against what streams have in them, as `verdict`.
+
+    Args:
+        rows: Batches that are in no run, and what was joined.
+    """
+    there = _there(ranges, runs, rows)
     is_virtual, is_of_stream = pl.col("stream") >= 0, pl.col("stream").is_not_null()
     virtual, physical = ranges.filter(is_virtual), ranges.filter(~is_virtual)
     own = sums_within(_by_stream(virtual), _by_stream(there.filter(is_of_stream)), _SUMMED)
     others = sums_within(_by_place(virtual), _by_place(there.filter(~is_of_stream)), _SUMMED)
     every = sums_within(_by_place(physical), _by_place(there), _SUMMED)
     counted = [
-        _counted(virtual, own + others).with_columns(least=own["sure_inside"], opened=others["batches_met"]),
-        _counted(physical, every),
+        _counted(virtual, own, own + others).with_columns(opened=others["batches_met"]),
+        _counted(physical, every, every).with_columns(opened=pl.lit(0, pl.Int64)),
     ]
     return pl.concat(counted).with_columns(_verdict().alias("verdict"))
 
 
-def _counted(ranges: pl.DataFrame, sums: pl.DataFrame) -> pl.DataFrame:
-    vague = sums["joined_met"] - sums["joined_inside"]
-    return ranges.with_columns(
-        most=sums["records_met"],
-        least=sums["sure_inside"],
-        doubt=sums["doubt_met"],
-        vague=vague,
-        opened=pl.lit(0, pl.Int64),
+def _counted(ranges: pl.DataFrame, own: pl.DataFrame, every: pl.DataFrame) -> pl.DataFrame:
+    """Adds how many records a reader was to be given, at `least` and at `most`.
+
+    Args:
+        own: Sums of what is the reader's own.
+        every: Sums of that and of what may be.
+    """
+    sums = every.with_columns(
+        aborted=pl.col("aborted_met") - pl.col("joined_aborted_met") + pl.col("joined_aborted_inside"),
+        vague=pl.col("joined_met") - pl.col("joined_inside"),
     )
+    level = ranges.get_column("isolation_level")
+    is_committed, gets_all = (pl.lit((level == each).fill_null(value=False)) for each in (_READ_COMMITTED, 0))
+    most = pl.col("records_met") - pl.when(is_committed).then("aborted").otherwise(0)
+    unsure = pl.col("doubt_met") + pl.when(is_committed).then(0).otherwise("aborted")
+    told = sums.select("vague", "aborted", most=most, doubt=pl.when(gets_all).then(0).otherwise(unsure))
+    others = pl.when(gets_all).then(pl.col("aborted_inside") + pl.col("doubt_inside")).otherwise(0)
+    return pl.concat([ranges, told, own.select(least=pl.col("sure_inside") + others)], how="horizontal")
 
 
-def _there(ranges: pl.DataFrame, runs: pl.DataFrame, joined: pl.DataFrame) -> pl.DataFrame:
+def _there(ranges: pl.DataFrame, runs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
     """Returns the batches among which are all that ranges meet, with what is summed of them."""
     asked = ranges.group_by(*_PLACE, "place").agg(
         pl.min("first_offset").alias("from"), pl.max("last_offset").alias("to")
@@ -238,12 +286,17 @@ def _there(ranges: pl.DataFrame, runs: pl.DataFrame, joined: pl.DataFrame) -> pl
     single = batches_of(runs[met["run"]].with_columns(met.select("place", "from", "to"))).with_columns(
         batches=pl.lit(1)
     )
-    both = pl.concat([single, joined.join(asked, on=_PLACE)], how="diagonal_relaxed")
+    both = pl.concat([single, rows.join(asked, on=_PLACE)], how="diagonal_relaxed")
     is_asked = (pl.col("last_offset") >= pl.col("from")) & (pl.col("first_offset") <= pl.col("to"))
-    is_control, records = pl.col("is_control"), pl.col("records")
-    sure, doubt = pl.when(~is_control).then(records), pl.when(is_control.is_null()).then(records)
+    is_control, records, is_joined = pl.col("is_control"), pl.col("records"), pl.col("batches") > 1
+    is_aborted = pl.col("is_aborted").fill_null(value=False)
+    aborted = pl.when(is_aborted).then(records).otherwise(0)
     return both.filter(is_asked).with_columns(
-        sure=sure.otherwise(0), doubt=doubt.otherwise(0), joined=pl.col("batches") > 1
+        sure=pl.when(~is_control & ~is_aborted).then(records).otherwise(0),
+        doubt=pl.when(is_control.is_null()).then(records).otherwise(0),
+        aborted=aborted,
+        joined=is_joined,
+        joined_aborted=pl.when(is_joined).then(aborted).otherwise(0),
     )
 
 
@@ -256,6 +309,8 @@ def _by_place(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _verdict() -> pl.Expr:
+    is_committed = (pl.col("isolation_level") == _READ_COMMITTED).fill_null(value=False)
+    is_uncommitted = is_committed & (pl.col("records") <= pl.col("most") + pl.col("aborted"))
     is_gone = pl.col("first_offset") < pl.col("gone_to")
     is_untold = pl.col("records").is_null() & (pl.col("is_delivered") | (pl.col("most") > 0))
     return (
@@ -264,10 +319,10 @@ def _verdict() -> pl.Expr:
         .when(pl.col("records") < pl.col("least"))
         .then(pl.lit("skipped-range"))
         .when(pl.col("records") > pl.col("most"))
-        .then(pl.lit("doubled-range"))
+        .then(pl.when(is_uncommitted).then(pl.lit(UNCOMMITTED)).otherwise(pl.lit("doubled-range")))
         .when(((pl.col("vague") > 0) | (pl.col("opened") > 0)) & (pl.col("least") != pl.col("most")))
         .then(pl.lit(UNKNOWN))
-        .when((pl.col("doubt") > 0) & (pl.col("records") != pl.col("most")))
+        .when((pl.col("doubt") > 0) & (is_committed | (pl.col("records") != pl.col("most"))))
         .then(pl.lit(UNKNOWN))
         .otherwise(pl.lit(PASS))
     )
@@ -286,17 +341,23 @@ _MORE: Final = (
     f"Connection {{connection}} was given {{record:records}} for {_WHERE}, and there are no more than {{most}}: it got"
     " some twice, or others'. Report what the worker logged then."
 )
+_ABORTED: Final = (
+    f"Connection {{connection}}, which reads committed records only, was given {{record:records}} for {_WHERE}, and no"
+    " more than {most} are committed: it got some that nobody has committed. Undo what was made of them, and report"
+    " what the worker logged then."
+)
 
 
 def _findings(judged: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    is_skipped = pl.col("verdict") == "skipped-range"
+    is_skipped, is_uncommitted = (pl.col("verdict") == kind for kind in ("skipped-range", UNCOMMITTED))
     fewer = pl.when("is_delivered").then(pl.lit(_FEWER)).otherwise(pl.lit(_PASSED))
-    wrong = judged.filter(pl.col("verdict").is_in(["skipped-range", "doubled-range"]))
+    more = pl.when(is_uncommitted).then(pl.lit(_ABORTED)).otherwise(pl.lit(_MORE))
+    wrong = judged.filter(pl.col("verdict").is_in(["skipped-range", "doubled-range", UNCOMMITTED]))
     if wrong.is_empty():
         return NO_FINDINGS
     rows = wrong.with_columns(
         pl.col("verdict").alias("kind"),
-        pl.when(is_skipped).then(fewer).otherwise(pl.lit(_MORE)).alias("text"),
+        pl.when(is_skipped).then(fewer).otherwise(more).alias("text"),
         decision().alias("decision"),
         pl.col("is_delivered").cast(pl.Int32).alias("v"),
         named(decision()).alias("decisions"),

@@ -3,8 +3,8 @@
 The newest batches of all partitions are kept one by one, in at most `MOST_BYTES` (`batch_runs.py`). Of those before,
 and of those that retention has taken, there is a row per stream and partition, its last offset. So nothing lies between
 two offsets if neither says so, and all has been read. Batches of the dialect, and those that went round Kordon, are
-given to readers of virtual partitions record by record: one of the stream may be among them, or none. The same holds of
-what a transaction wrote, as it may have been aborted.
+given to readers of virtual partitions record by record: one of the stream may be among them, or none. What transactions
+have aborted is nothing, as Kordon does not know who of a group reads it. What is not decided yet is waited for.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ _STREAM: Final = ("topic", "stream")
 
 def records_of(facts: Facts, state: State) -> State:
     """Returns what is known behind a micro-batch, as `STATE`; `state` is what this returned before."""
-    runs = pl.concat([state["run"], runs_of(_has(facts.placed), facts.newest_ms)])
+    has = stacked(batch_runs.BATCHES, _has(facts.placed), _committed(facts.decided))
+    runs = pl.concat([state["run"], runs_of(has, facts.newest_ms)])
     is_kept = _is_kept(runs, facts)
     gone = runs.filter(~is_kept)
     tails = state["tail"] if gone.is_empty() else _newest(stacked(_TAIL, state["tail"], batches_of(gone)))
@@ -70,15 +71,24 @@ def _read(known: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 def _has(placed: pl.DataFrame) -> pl.DataFrame:
     """Returns what readers get; a batch that may be several streams' has none."""
-    is_own = (pl.col("kind") == OWN) & pl.col("protocol").is_null()
-    is_its_own = is_own | ((pl.col("kind") == BEFORE) & ~pl.col("is_transactional"))
-    return placed.filter(pl.col("kind").is_in([OWN, OPENED, BEFORE, BYPASS]) & ~pl.col("is_control")).select(
+    is_its_own = (pl.col("kind") == OWN) | ((pl.col("kind") == BEFORE) & ~pl.col("is_transactional"))
+    is_decided_later = pl.col("kind").is_in([OWN, OPENED]) & pl.col("protocol").is_not_null()
+    is_given = pl.col("kind").is_in([OWN, OPENED, BEFORE, BYPASS]) & ~pl.col("is_control") & ~is_decided_later
+    return placed.filter(is_given).select(
         *_PLACE,
         pl.col("base_offset").alias("first_offset"),
         "last_offset",
         "records",
         pl.when(is_its_own).then("given_as").alias("stream"),
         "is_control",
+    )
+
+
+def _committed(decided: pl.DataFrame) -> pl.DataFrame:
+    """Returns of `WRITTEN` what readers get; what nobody can say may be several streams'."""
+    may_be = decided.filter(pl.col("is_committed").fill_null(value=True))
+    return may_be.with_columns(
+        pl.when("is_committed").then("stream").alias("stream"), pl.lit(value=False).alias("is_control")
     )
 
 
@@ -166,7 +176,15 @@ def _met(pieces: pl.DataFrame, facts: Facts, known: State) -> pl.DataFrame:
     maybe_there = pl.concat([single, last.with_columns(pl.lit(0).alias("first_offset"))], how="diagonal_relaxed")
     may_be = _meets(asked, maybe_there) | _meets(asked, maybe_there.filter(pl.col("stream").is_null()), is_any=True)
     is_gone = (asked["first_offset"] < asked["hole_to"]).fill_null(value=True)
-    return asked.with_columns(is_sure, (may_be | is_gone).alias("is_vague"))
+    is_read = asked["is_read"] & ~_waits(asked, facts)
+    return asked.with_columns(is_sure, (may_be | is_gone).alias("is_vague"), is_read.alias("is_read"))
+
+
+def _waits(asked: pl.DataFrame, facts: Facts) -> pl.Series:
+    """Returns whether there is something in pieces of which it is not decided yet whether readers get it."""
+    places = asked.select(*_PLACE, "place").unique()
+    undecided = facts.undecided.join(places, on=_PLACE).with_columns(batches=pl.lit(1))
+    return _meets(asked, undecided) | _meets(asked, undecided.filter(pl.col("stream").is_null()), is_any=True)
 
 
 def _certain_to() -> pl.Expr:
