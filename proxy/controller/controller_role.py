@@ -29,6 +29,7 @@ from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.topic_janitor import JanitorTools
 from kordon.proxy.controller.transacting import Transacting
 from kordon.proxy.controller.unmanaging import Unmanaging
+from kordon.proxy.controller.verifying import Verifying
 from kordon.proxy.controller.wish_queue import WishQueue
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.journal import Journal
@@ -86,6 +87,7 @@ class ControllerRole:
         self._steps = ChangeSteps(context, worker, janitors=self.janitors, open_wishes=self._open_wishes, notes=notes)
         self._mending = Mending(context)
         self._shortened = ShortenedLogs(admin.ends, self._layouts, self._mending.mend)
+        self._verifying = Verifying(context)
         self._sweeping = Sweeping(ledger, state.leftovers, state.members)
         self._forged = ForgedFences(
             ledger, state.standing_fences, why_untouched=why_untouched, on_forged=worker.on_forged
@@ -159,6 +161,7 @@ class ControllerRole:
             self._tasks.keep(self._bindings.run, name="hold layouts to their topics")
             self._tasks.keep(self._shortened.run, name="hold logs to their layouts")
             self._tasks.keep(self.janitors.run, name="look through compacted topics")
+            self._tasks.keep(self._verifying.run, name="look whether transactions are verified")
             self._tasks.keep(self._sweeping.run, name="sweep the layouts")
             await self._tick(controller)
         finally:

@@ -85,6 +85,22 @@ def compacted_without_janitor(layout: Layout, now_ms: int) -> FindingRecord:
     return FindingRecord("compacted_without_janitor", layout.topic, text, now_ms)
 
 
+def transactions_unverified(topic: str, brokers: Iterable[int], now_ms: int) -> FindingRecord:
+    """Says that brokers do not verify the transactions of a topic: their config was changed after it had got some.
+
+    Args:
+        topic: By name.
+        brokers: Which do not.
+        now_ms: Milliseconds since 1970.
+    """
+    text = (
+        f"{topic} has transactions, and brokers {', '.join(map(str, brokers))} do not verify them: a write that comes"
+        " late can open a transaction there that nobody ends. It would hold up read_committed consumers of the brokers"
+        " and each change of the topic. Set transaction.partition.verification.enable=true"
+    )
+    return FindingRecord("transactions_unverified", topic, text, now_ms)
+
+
 def layout_unreadable(topic: str, why: str, now_ms: int) -> FindingRecord:
     """Says that a topic is not served because of its records; each proxy that cannot read them says so.
 

@@ -129,6 +129,7 @@ FindingKind = Literal[
     "records_lost",
     "not_mended",
     "compacted_without_janitor",
+    "transactions_unverified",
     "layout_unreadable",
     "layout_lost",
 ]

@@ -1,0 +1,62 @@
+"""Finds that brokers do not verify transactions any more, after topics have got them.
+
+A topic has transactions only while all brokers verify them (`transacting.py`). The config can be switched off later, on
+each broker by itself. Then a witness that comes late opens a transaction that nobody ends: it holds up the last stable
+offset of its log, and each change of the topic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from kordon.proxy.controller.context import ControllerContext
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.ends import TopicsRefused
+from kordon.proxy.ordering.findings import transactions_unverified
+from kordon.proxy.own_topics.layouts_writer import Fenced
+
+log = structlog.get_logger(__name__)
+
+_LOOK_SECONDS: Final = 60.0
+
+
+class Verifying:
+    """Looks whether brokers verify the transactions of managed topics."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._ledger, self._admin = context.ledger, context.admin
+        self._told: set[UUID] = set()
+        """The ids of topics with a finding."""
+
+    async def run(self) -> None:
+        """Looks once a minute, as long as the role lasts."""
+        while True:
+            await self.look()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Tells of each topic whose transactions are not verified, once, and takes that back when they are again."""
+        layouts = [each.layout for each in self._ledger.topics.values() if each.layout.has_transactions]
+        self._told &= {layout.topic_id for layout in layouts}
+        if not layouts:
+            return
+        try:
+            brokers = await self._admin.unverifying()
+            for layout in layouts:
+                if bool(brokers) is (layout.topic_id in self._told):
+                    continue
+                if brokers:
+                    finding = transactions_unverified(layout.topic, brokers, round(time.time() * 1000))
+                    await self._ledger.write_finding(finding)
+                else:
+                    await self._ledger.write(((f"finding/{layout.topic}", None),))
+                self._told ^= {layout.topic_id}
+        except Fenced:
+            return  # the role ends by that
+        except (TopicsRefused, UpstreamUnavailable) as error:
+            log.debug("verification_not_looked_at", error=str(error))
