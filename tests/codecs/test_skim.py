@@ -5,7 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
@@ -18,6 +18,8 @@ from kordon.testing.values import Values
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
 EXAMPLES = settings().max_examples // 3
 """Per message: there are 78 of them."""
+SEEDS = st.integers(0, 2**32)
+"""As in test_round_trips.py."""
 NEWEST_FETCH = 18
 
 
@@ -45,14 +47,13 @@ def position(message: Message[Row], version: int, after: str, value: dict[str, A
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.name)
-@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_skim_ends_where_construct_does(message: Message[Row], data: st.DataObject) -> None:
     """Any message, version and field, for any cuts between chunks."""
     version = data.draw(st.sampled_from(message.versions))
     after = data.draw(st.sampled_from(message.fields)).name
-    random = data.draw(st.randoms(use_true_random=False))
-    value = Values(random, unknown_tags=True, longest=2).message(message, version)
+    value = Values(Random(data.draw(SEEDS)), unknown_tags=True, longest=2).message(message, version)
     built = message.build(version, value)
     cuts = data.draw(st.lists(st.integers(0, len(built)), max_size=8).map(sorted))
     assert walk(Skim(message, version, after), built, cuts) == position(message, version, after, value)
