@@ -7,8 +7,9 @@ what that knows. If a stretch has forgotten its oldest events, who reads there h
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kordon.proxy.ordering.streams import Stream
@@ -22,8 +23,8 @@ MOST_EVENTS: Final = 10_000
 """Of one stretch: some 2 MB."""
 _STRETCHES: Final = 4
 """As many places as a log is read at."""
-_ALONE: Final = 100
-"""Producers for whom the log has been read again."""
+_ALONE: Final = 1_000
+"""Batches for whose producers the log has been read again."""
 _DECISIONS: Final = 10_000
 _DOUBTS: Final = 10_000
 _FIRST_DOUBT_SECONDS: Final = 1.0
@@ -53,6 +54,20 @@ class _Doubt(NamedTuple):
     """When a reader waited for it last."""
 
 
+@dataclass(slots=True)
+class _Alone:
+    """What is read again from a batch on, for its producer alone."""
+
+    index: EventIndex
+    """Of the producer's events only."""
+    asked: float
+    """When a reader waited for it last, in monotonic seconds."""
+    asked_to: int = -1
+    """Up to where it had been read by then."""
+    is_done: bool = False
+    """Whether it has decided what it was made for."""
+
+
 class LogTransactions:
     """Kept with the log of a physical partition, under one leader.
 
@@ -68,15 +83,17 @@ class LogTransactions:
         self._open = OpenBatches()
         self._stretches: list[EventIndex] = []
         """By their starts; the one that has been extended last is the last to go."""
-        self._alone: OrderedDict[int, EventIndex] = OrderedDict()
-        """By producer, an index of its events only."""
+        self._alone: dict[tuple[int, int], _Alone] = {}
+        """By producer, and the offset of the batch that it was made for."""
+        self._farthest = 0
+        """The offset up to which the log has been read, anywhere."""
         self._decisions: OrderedDict[_Kind, _Decision] = OrderedDict()
         self._doubts: OrderedDict[int, _Doubt] = OrderedDict()
 
     @property
     def events(self) -> int:
         """Events that are kept."""
-        return sum(map(len, (*self._stretches, *self._alone.values())))
+        return sum(map(len, self._indexes()))
 
     @property
     def undecided_since(self) -> float | None:
@@ -94,9 +111,14 @@ class LogTransactions:
         """
         if self._leader_epoch < 0:
             self._learn_leader_epoch()
+        self._farthest = max(self._farthest, end)
         self._extend(start, end, seen)
-        for producer_id, index in self._alone.items():
-            _feed(index, start, end, seen, producer_id)
+        if self._alone:
+            by_producer = defaultdict[int, list[Event]](list)
+            for event in _events(seen):
+                by_producer[event.producer_id].append(event)
+            for (producer_id, _), alone in self._alone.items():
+                _feed(alone.index, start, end, by_producer.get(producer_id, ()))
         self._open_on(start, end, seen)
 
     def begin_open(self, last_stable_offset: int) -> None:
@@ -122,6 +144,8 @@ class LogTransactions:
         index = self._index_of(batch)
         event = deciding_event(batch, index) if index is not None else None
         if event is not None:
+            if (alone := self._alone.get((batch.producer_id, batch.offset))) is not None:
+                alone.is_done = True
             return self._remember(kind, _Decision(batch.offset, event.offset, outcome_by(batch, event)))
         if index is not None and self._absences.cover(batch, index):
             self._doubts.pop(batch.producer_id, None)
@@ -131,11 +155,7 @@ class LogTransactions:
     def needs(self, batch: Batch) -> int:
         """Returns the offset from which on the log is to be read to decide about a batch."""
         index = self._index_of(batch)
-        if index is None:
-            index = self._alone[batch.producer_id] = EventIndex(batch.offset, self._leader_epoch, self._most_events)
-            if len(self._alone) > _ALONE:
-                self._alone.popitem(last=False)
-        return index.end
+        return (self._begin_alone(batch) if index is None else index).end
 
     def doubt(self, producer_id: int) -> bool:
         """Notes that somebody waits for a producer of whom nothing more is in the log; returns whether to ask now."""
@@ -157,8 +177,12 @@ class LogTransactions:
 
     def _learn_leader_epoch(self) -> None:
         self._leader_epoch = self._ask_leader_epoch()
-        for index in (*self._stretches, *self._alone.values()):
+        for index in self._indexes():
             index.leader_epoch = self._leader_epoch
+
+    def _indexes(self) -> Iterator[EventIndex]:
+        yield from self._stretches
+        yield from (each.index for each in self._alone.values())
 
     def _remember(self, kind: _Kind, decision: _Decision) -> Outcome:
         self._doubts.pop(kind[0], None)
@@ -173,11 +197,29 @@ class LogTransactions:
         for index in self._stretches:
             if index.knows_behind(batch.offset) and batch.offset < index.end:
                 return index
-        alone = self._alone.get(batch.producer_id)
-        if alone is not None and alone.knows_behind(batch.offset) and batch.offset <= alone.end:
-            self._alone.move_to_end(batch.producer_id)
-            return alone
+        for (producer_id, _), alone in self._alone.items():
+            index = alone.index
+            if producer_id == batch.producer_id and index.knows_behind(batch.offset) and batch.offset <= index.end:
+                alone.asked, alone.asked_to = time.monotonic(), index.end
+                return index
         return None
+
+    def _begin_alone(self, batch: Batch) -> EventIndex:
+        """Returns an index that reads the log again for a batch; where too many do, that of one that waits longer."""
+        if len(self._alone) >= _ALONE and not self._end_alone():
+            return next(iter(self._alone.values())).index
+        begun = _Alone(EventIndex(batch.offset, self._leader_epoch, self._most_events), time.monotonic())
+        self._alone[batch.producer_id, batch.offset] = begun
+        return begun.index
+
+    def _end_alone(self) -> bool:
+        """Makes room for another one; False: all are read on for readers that wait."""
+        stale = time.monotonic() - _STALE_SECONDS
+        out = [key for key, each in self._alone.items() if each.is_done or each.asked < stale]
+        out = out or [key for key, each in self._alone.items() if each.asked_to >= self._farthest]
+        if out:
+            del self._alone[out[0]]
+        return bool(out)
 
     def _extend(self, start: int, end: int, seen: Sequence[Seen]) -> None:
         index = next((each for each in self._stretches if each.start <= start <= each.end), None)
@@ -185,7 +227,7 @@ class LogTransactions:
             index = EventIndex(start, self._leader_epoch, self._most_events)
         else:
             self._stretches.remove(index)
-        _feed(index, start, end, seen)
+        _feed(index, start, end, _events(seen))
         for other in sorted(self._stretches, key=_start):
             if index.start <= other.start <= index.end:
                 index.absorb(other)
@@ -202,13 +244,13 @@ def _start(index: EventIndex) -> int:
     return index.start
 
 
-def _feed(index: EventIndex, start: int, end: int, seen: Iterable[Seen], producer_id: int | None = None) -> None:
-    """Takes into an index what follows its end; of one producer only, or of all."""
+def _feed(index: EventIndex, start: int, end: int, events: Iterable[Event]) -> None:
+    """Takes into an index what follows its end."""
     begin = index.end
     if not start <= begin < end:
         return
-    for event in _events(seen):
-        if event.offset >= begin and producer_id in (None, event.producer_id):
+    for event in events:
+        if event.offset >= begin:
             index.take(event)
     index.read_to(end)
 
