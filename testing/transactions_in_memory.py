@@ -47,6 +47,7 @@ class FakeBrokers:
     leader_epoch: int = 3
     rows: dict[int, ProducerRow] = field(default_factory=dict[int, ProducerRow])
     """By partition, what its leader remembers of a producer."""
+    leaderless: set[int] = field(default_factory=set[int])
     high_watermark: int = 100
     is_silent: bool = False
     """Whether no leader answers."""
@@ -87,6 +88,8 @@ class FakeBrokers:
         self.dropped.append(producer_id)
 
     async def leader(self, topic: str, partition: int) -> Leader:
+        if partition in self.leaderless:
+            raise UpstreamUnavailable("nobody leads it")
         return Leader(1, self.leader_epoch)
 
     async def of(self, topic: str) -> Mapping[int, Leader]:

@@ -15,6 +15,7 @@ from kordon.proxy.handlers.add_partitions_to_txn import AddedPartitions, AddPart
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.proxy.writes import transactions
 from kordon.testing.transactions_in_memory import ID, TOPIC, P, TransactionsInMemory
 
 KEY, VERSION = apis.ADD_PARTITIONS_TO_TXN, 3
@@ -165,6 +166,21 @@ async def test_a_partition_that_is_not_there_keeps_all_out() -> None:
     assert client.asked == {TOPIC: [0, no_partition]}
     assert codes == {(TOPIC, 0): Code.OPERATION_NOT_ATTEMPTED, (TOPIC, 8): Code.UNKNOWN_TOPIC_OR_PARTITION}
     assert not client.brokers.witnesses
+
+
+async def test_a_partition_without_a_leader_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody can write its witness, without which its data would be refused for good; others have theirs."""
+    monkeypatch.setattr(transactions, "_PAUSE_SECONDS", 0.0)
+    client = Client()
+    of_0, of_1 = (client.worker.topic.layout.homes.index(q) for q in (0, 1))
+    client.brokers.leaderless = {1}
+    waits = {(TOPIC, of_0): Code.NONE, (TOPIC, of_1): Code.CONCURRENT_TRANSACTIONS}
+    assert await client.add({TOPIC: [of_0, of_1]}) == waits
+    assert (client.brokers.witnesses, client.believes(1)) == ([(0, 0)], False)
+    client.brokers.leaderless.clear()
+    client.brokers.open(0)
+    assert set((await client.add({TOPIC: [of_0, of_1]})).values()) == {Code.NONE}
+    assert client.brokers.witnesses == [(0, 0), (1, 0)]
 
 
 async def test_what_the_coordinator_refuses_gets_no_witness() -> None:

@@ -225,6 +225,43 @@ def test_a_partition_that_is_not_there_is_not_added(takers: list[ProxyProcess], 
         assert codes == {(topic, 0): Code.OPERATION_NOT_ATTEMPTED, (topic, 12): Code.UNKNOWN_TOPIC_OR_PARTITION}
 
 
+def test_a_producer_that_brokers_have_forgotten_aborts_once_and_goes_on(takers: list[ProxyProcess], topic: str) -> None:
+    """On v1 it keeps its sequences over transactions, and Kordon cannot tell it from one whose batches were lost."""
+    with ExactTransactions(takers[0].bootstrap, topic) as client:
+        client.init()
+        client.add(topic, 0)
+        client.sequences[topic, 0] = 7
+        with pytest.raises(TransactionRefused, match="UNKNOWN_PRODUCER_ID"):
+            client.produce(topic, 0, "behind what is forgotten")
+        client.abort()
+        client.init()
+        client.add(topic, 0)
+        client.produce(topic, 0, "under the next epoch")
+        client.commit()
+
+
+def test_partitions_that_were_never_added_are_written_to_only_beside_one_that_was(
+    open_cluster: Cluster, takers: list[ProxyProcess], topic: str
+) -> None:
+    """On v1: Kordon, like brokers, knows of physical partitions whether a transaction is open there."""
+    with ExactTransactions(takers[0].bootstrap, topic) as client:
+        client.init()
+        client.add(topic, 0)
+        client.produce(topic, 3, "beside 0")
+        with pytest.raises(TransactionRefused, match="INVALID_TXN_STATE"):
+            client.produce(topic, 4, "elsewhere")
+        client.commit()
+    assert log_words(open_cluster.bootstrap(), topic, 0) == ["witness 1", "v3 v1 beside 0", "commit"]
+
+
+def test_brokers_offer_no_two_phase_commits(open_cluster: Cluster, takers: list[ProxyProcess]) -> None:
+    """InitProducerId 6 is unstable up to Kafka 4.4. A version that offers it has to be looked at (KIP-939)."""
+    for bootstrap in (open_cluster.bootstrap(), takers[0].bootstrap):
+        with PlainConnection(bootstrap) as client:
+            offered = {row.api_key: row.max_version for row in client.ask(apis.API_VERSIONS, 0, {}).api_keys}
+        assert offered[apis.INIT_PRODUCER_ID] < 6
+
+
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Secured]:
     """A broker that allows nothing that no ACL allows, and a Kordon that takes transactions and may describe them."""
