@@ -74,12 +74,13 @@ def nothing_left_behind() -> Iterator[None]:
 
 
 @pytest.fixture
-def collector_at_rest() -> Iterator[None]:
-    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
+def collector_at_rest() -> None:
+    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with.
+
+    It stays away from that for good: to look through all tests and modules again and again costs more than they do.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -44,6 +45,7 @@ def classes_of(module: str, text: str) -> dict[str, Class]:
     return {f"{module}.{each.name}": Class(each, known) for each in found}
 
 
+@cache
 def product() -> dict[str, Class]:
     """All classes of the product by full name."""
     found: dict[str, Class] = {}

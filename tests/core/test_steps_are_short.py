@@ -1,8 +1,6 @@
 """No request holds up a worker for long: all kinds of them, with as many rows as are read, cost little time each."""
 
 import asyncio
-import gc
-from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -23,19 +21,12 @@ from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.smallest_rows import request_of_rows, routes_with_rows
 from kordon.testing.step_times import in_short_steps
 
+pytestmark = pytest.mark.usefixtures("collector_at_rest")
+
 CHUNK_BYTES = 256 * 1024
 NEWEST = list(
     {route.api.key: route for route in routes_with_rows() if route.api.key < apis.CONSUMER_GROUP_POSITION}.values()
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def collector_at_rest() -> Iterator[None]:
-    """Keeps the collector from all that other tests have made, as the service keeps it from what it began with."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture
