@@ -1,6 +1,7 @@
 """Whatever somebody writes into `__kordon.groups` at the brokers, members' reports are read before and behind it."""
 
 import asyncio
+import reprlib
 from array import array
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -51,7 +52,7 @@ OTHERS: Final[Mapping[bytes, bytes]] = {
 """Of a later version: passed over, and no fault."""
 
 
-@pytest.mark.parametrize(("key", "value"), JUNK.items(), ids=repr)
+@pytest.mark.parametrize(("key", "value"), JUNK.items(), ids=reprlib.repr)
 def test_what_cannot_be_read_is_counted_and_concerns_nobody_else(key: bytes, value: bytes) -> None:
     """Nothing is raised; who has reported before is known still."""
     nowhere = Upstream(bootstrap=(HostPort("127.0.0.1", 1),))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import reprlib
 from typing import Any, Final
 
 import pytest
@@ -61,7 +62,7 @@ def test_all_fields_of_a_decision_are_columns() -> None:
         SOUND[:-1] + b', "evidence": {"a": }}',
         SOUND[:-1] + b', "evidence": {"a": "\xff"}}',
     ],
-    ids=repr,
+    ids=reprlib.repr,
 )
 def test_what_is_no_decision_is_counted_and_left_out(value: bytes | None) -> None:
     """Half a line, junk, a field of another type or out of its range: the lines beside it are read."""
