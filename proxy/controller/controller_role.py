@@ -40,6 +40,7 @@ from kordon.proxy.ordering.changes import (
 )
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import AnnouncementRecord
 from kordon.proxy.ordering.wishes import Manage, Wish
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.proxy.runtime.clock import clock
@@ -152,7 +153,7 @@ class ControllerRole:
                 waits_seconds=round(max(alone_from - now, 0.0), 1),
             )
             announced = self._state.member.announcements
-            controller.announcing.standing |= {topic: each for topic, each in announced.items() if topic in found}
+            controller.announcing.announced.inherit(each for topic, each in announced.items() if topic in found)
             for fence in fences.values():
                 self._notes.found(fence)
                 self._do(controller.found_fence(fence, now))
@@ -227,6 +228,10 @@ class ControllerRole:
     def raised(self, fence: str) -> bool:
         """Whether a fence is one of this controller's."""
         return self._adoption.raised(fence) or (self.controller is not None and self.controller.raised(fence))
+
+    def is_forged(self, announced: AnnouncementRecord) -> bool:
+        """Whether an announcement that was read is none of a controller's; it is withdrawn then."""
+        return self.controller is not None and self.controller.announcing.announced.is_others(announced)
 
     def on_wish(self, wish_id: str, wish: Wish) -> None:
         """Somebody wants something; wishes for one topic come true one after the other."""

@@ -13,6 +13,7 @@ from kordon.proxy.member.leadership import Leadership
 from kordon.proxy.ordering.layouts_state import LayoutsState, StandingFence
 from kordon.proxy.ordering.records import (
     AckRecord,
+    AnnouncementRecord,
     BehindRecord,
     FenceRecord,
     FindingRecord,
@@ -134,6 +135,9 @@ class RecordIntake:
             self.state.fences_read[value.topic] = StandingFence(record.offset, clock(), record.producer_id)
         if self.withholds(record):  # what it amounts to is taken up when all has been read again
             return
+        role = self.leadership.role
+        if isinstance(value, AnnouncementRecord) and role is not None and role.is_forged(value):
+            self.on_forged(record.key, record.offset, "no controller has announced this; it is withdrawn")
         for command in commands:
             self.fence_holder.perform(command, record.offset)
 

@@ -15,7 +15,8 @@ from typing import Final
 
 from kordon.proxy.ordering.changes import AskEnds, AskOpen, Change, Command, Commit, ConfirmMembers, OlderOpen, Stage
 from kordon.proxy.ordering.known_topics import KnownTopics
-from kordon.proxy.ordering.records import LARGEST_NUMBER, AnnouncementRecord, Value
+from kordon.proxy.ordering.records import AnnouncementRecord, Value
+from kordon.proxy.ordering.standing_announcements import StandingAnnouncements
 from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions, OpenAt, is_older
 
@@ -49,18 +50,20 @@ class Announcing:
         changes: What is under way, by topic.
 
     Attributes:
+        announced: What stands.
         standing: The last announcement of each topic, a withdrawal included.
     """
 
     def __init__(self, known: KnownTopics, changes: Mapping[str, Change]) -> None:
-        self.standing: dict[str, AnnouncementRecord] = {}
+        self.announced = StandingAnnouncements(known)
+        self.standing = self.announced.standing
         self._known = known
         self._changes = changes
         self._idle_since: dict[str, float] = {}
 
     def first(self, topic: str, new_id: str) -> AnnouncementRecord:
         """Returns what is announced before a topic has transactions: that nothing moves."""
-        return self._behind(topic, new_id, {})
+        return self.announced.behind(topic, new_id, {})
 
     def begin(self, change: Change, new_id: str, now: float) -> list[Command]:
         """Begins what has to come before the fence of a change; returns nothing if the fence may be raised now."""
@@ -107,7 +110,7 @@ class Announcing:
         change = self._asked(topic, announcement, now)
         if change is None or change.announced is None or ends is None:
             return []
-        change.announced = self.standing[topic] = replace(change.announced, ends=ends)
+        change.announced = self.announced.put(replace(change.announced, ends=ends))
         acks: Records = [(f"ack/{announcement}/{each}", None) for each in sorted(change.told_to)]
         change.older, change.is_writing = OlderTransactions(ends), True
         return [Commit(topic, ((f"announcement/{topic}", change.announced), *acks))]
@@ -152,7 +155,7 @@ class Announcing:
         """Returns the record that ends what is announced; none where nothing is."""
         if not self.stands(topic):
             return []
-        return [(f"announcement/{topic}", self._behind(topic, f"{self.standing[topic].id}-over", {}))]
+        return [(f"announcement/{topic}", self.announced.behind(topic, f"{self.standing[topic].id}-over", {}))]
 
     def withdraw_stale(self, is_idle: Callable[[str], bool], now: float) -> list[Command]:
         """Withdraws what a former controller has announced and nobody wants any more.
@@ -167,18 +170,11 @@ class Announcing:
 
     def _announce(self, change: Change, coming: Mapping[int, int], new_id: str, now: float) -> list[Command]:
         topic = change.topic
-        record = change.announced = self._behind(topic, new_id, coming)
+        record = change.announced = self.announced.behind(topic, new_id, coming)
         change.told_to, change.is_confirmed, change.is_writing = set(), False, True
         change.older, change.left, change.waited = None, frozenset(), ()
         change.enter(Stage.ANNOUNCING, now)
         return [Commit(topic, ((f"announcement/{topic}", record),))]
-
-    def _behind(self, topic: str, new_id: str, coming: Mapping[int, int]) -> AnnouncementRecord:
-        """Makes a topic's next announcement, whose number no other one has had that a worker may still go by."""
-        before = self.standing.get(topic)
-        number = 1 if before is None else _number_behind(before)
-        record = self.standing[topic] = AnnouncementRecord(new_id, topic, number, coming)
-        return record
 
     def _wait(self, change: Change, now: float) -> list[Command]:
         assert change.announced is not None, "it was announced"
@@ -223,7 +219,3 @@ class Announcing:
 def is_interrupted(change: Change) -> bool:
     """Whether a change has to mend a log first that got shorter."""
     return bool(change.shortened)
-
-
-def _number_behind(before: AnnouncementRecord) -> int:
-    return before.number + 1 if before.number < LARGEST_NUMBER else 1

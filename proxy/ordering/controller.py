@@ -76,7 +76,7 @@ class Controller:
     def forget(self, topic: str) -> None:
         """A topic is let go; a change of it that is between two attempts is given up."""
         self.changes.pop(topic, None)
-        self.announcing.standing.pop(topic, None)
+        self.announcing.announced.forget(topic)
         self.known.forget(topic)
 
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:

@@ -13,11 +13,11 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group import About, GroupCoordinator, GroupRefused, Joined
 from kordon.proxy.ordering.placements import Epoch
-from kordon.proxy.ordering.records import FenceRecord, dump
+from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, dump, load
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
-from kordon.testing.managed_clients import Sender, create_managed, resize
+from kordon.testing.managed_clients import Sender, create_managed, read_to_ends, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
 from kordon.testing.waiting import wait_until
@@ -108,8 +108,19 @@ def test_nobody_else_says_that_a_proxy_has_gone(unled_cluster: Cluster) -> None:
         assert waited.total_seconds() > LEASE_SECONDS - 1
 
 
+def announced(bootstrap: str, topic: str) -> list[dict[int, int]]:
+    """What was announced of a topic, in its order."""
+    records = read_to_ends({"bootstrap.servers": bootstrap}, "__kordon.layouts")
+    told = [
+        load(f"announcement/{topic}", each.value() or b"")
+        for each in records
+        if each.key() == f"announcement/{topic}".encode()
+    ]
+    return [dict(each.coming) for each in told if isinstance(each, AnnouncementRecord)]
+
+
 def test_a_fence_that_somebody_else_writes_is_lifted(unled_cluster: Cluster) -> None:
-    """The controller tells of it, and writes go on under the layout in force."""
+    """The controller tells of it, and writes go on under the layout in force; an announcement is withdrawn likewise."""
     bootstrap = unled_cluster.bootstrap("PLAINTEXT")
     with ProxyProcess.start(bootstrap) as one, ProxyProcess.start(bootstrap) as another:
         create_managed(one.bootstrap, "held")
@@ -117,11 +128,14 @@ def test_a_fence_that_somebody_else_writes_is_lifted(unled_cluster: Cluster) -> 
         producer = Producer({"bootstrap.servers": bootstrap})
         fence = FenceRecord("forged", "held", Epoch(1, 6), frozenset(range(3)))
         producer.produce("__kordon.layouts", dump(fence), "fence/held")
+        announcement = AnnouncementRecord("forged", "held", 1, {0: 1})
+        producer.produce("__kordon.layouts", dump(announcement), "announcement/held")
         assert producer.flush(60) == 0
-        wait_until("it is told of", lambda: leader.events("forged_record"))
+        wait_until("both are told of", lambda: len(leader.events("forged_record")) == 2)
         sender = Sender.sent_for(0.5, other.bootstrap, "held")
         sender.assert_read_by(other.bootstrap)
-        assert [line["key"] for line in leader.events("forged_record")] == ["fence/held"]
+        wait_until("it is withdrawn", lambda: announced(bootstrap, "held") == [{0: 1}, {}])
+        assert {line["key"] for line in leader.events("forged_record")} == {"announcement/held", "fence/held"}
         assert leader.metric("kordon_layouts_unreadable_records_total", kind="fence") == 1
         assert leader.events("layout_changed") == []
         assert other.events("forged_record") == []

@@ -325,6 +325,36 @@ def test_what_nobody_wants_any_more_is_withdrawn_after_a_while() -> None:
     )
 
 
+def test_what_no_controller_has_announced_is_noticed_and_withdrawn() -> None:
+    """Workers go by it meanwhile, so it stands: what is announced next has another number than any before."""
+    made = controller("a")
+    own = announce(made)
+    assert not made.announcing.announced.is_others(own)
+    forged = AnnouncementRecord("forged", "orders", own.number - 1, {1: 3})
+    assert made.announcing.announced.is_others(forged)
+    (over,) = dict(made.announcing.withdrawal("orders")).values()
+    assert isinstance(over, AnnouncementRecord)
+    assert (over.number, dict(over.coming)) == (own.number + 1, {})
+    assert made.announcing.announced.is_others(replace(over, coming={1: 3})), "by the id of one's own"
+    assert not made.announcing.announced.is_others(over)
+    assert not made.announcing.stands("orders"), "the newest record counts"
+
+
+def test_announcements_of_former_controllers_and_of_other_topics_are_nobodys_forgery() -> None:
+    """What comes back late from the log is known as well."""
+    made = controller("a")
+    former = AnnouncementRecord("former", "orders", 7, {1: 3})
+    made.announcing.announced.inherit([former])
+    over = announced(
+        made.announcing.withdraw_stale(lambda _: True, 0.0) or made.announcing.withdraw_stale(lambda _: True, 99.0)
+    )
+    assert not made.announcing.announced.is_others(former)
+    assert not made.announcing.announced.is_others(over)
+    assert not made.announcing.announced.is_others(replace(former, topic="unknown"))
+    made.announcing.announced.forget("orders")
+    assert made.announcing.standing == {}
+
+
 @pytest.mark.parametrize("is_writing", [False, True], ids=["while it waits", "while something is written"])
 def test_a_log_that_got_shorter_is_mended_without_a_wait(is_writing: bool) -> None:
     """Readers wait for that. The change goes on behind it, and its wait as well."""
