@@ -219,6 +219,9 @@ def _can_be_dropped(node: ast.stmt) -> bool:
             return isinstance(node, _DROPPED)
 
 
+_IMPORT: Final = re.compile(r"^\s*from kordon\.(?P<module>[\w.]+) import (?P<names>\([^)]*\)|[^#\n]*)", re.MULTILINE)
+
+
 class Areas:
     """Which files of tests are of a module's area."""
 
@@ -228,7 +231,7 @@ class Areas:
         for folder in ("proxy", "client", "codecs", "testing", "tests"):
             for file in (root / folder).rglob("*.py"):
                 name = str(file.relative_to(root))
-                for imported in _imports(ast.parse(file.read_text())):
+                for imported in _imports(file.read_text()):
                     self._importers[imported].add(name)
 
     def tests_of(self, file: str) -> list[str]:
@@ -241,10 +244,12 @@ class Areas:
         return list(found)
 
 
-def _imports(tree: ast.AST) -> Iterable[str]:
-    """Returns the files of the project that a module may import, relative to its root."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("kordon."):
-            file = "/".join(node.module.split(".")[1:])
-            yield f"{file}.py"
-            yield from (f"{file}/{each.name}.py" for each in node.names)
+def _imports(text: str) -> Iterable[str]:
+    """Returns the files of the project that a module may import, relative to its root.
+
+    Imports are found without reading the rest of the module, of which there are a thousand.
+    """
+    for found in _IMPORT.finditer(text):
+        file = "/".join(found["module"].split("."))
+        yield f"{file}.py"
+        yield from (f"{file}/{name}.py" for name in re.findall(r"(\w+)(?: as \w+)?,?", found["names"]))

@@ -13,8 +13,8 @@ from kordon.codecs.schema import Message
 from kordon.testing.values import Values
 
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
-EXAMPLES = settings().max_examples // 3
-"""Per message: there are 78 of them."""
+EXAMPLES = settings().max_examples // 6
+"""Per message: there are 120 of them."""
 SEEDS = st.integers(0, 2**32)
 """Of values. If Hypothesis drew each part of a value, that would take ten times as long, and leave large ones out."""
 

@@ -16,8 +16,8 @@ from kordon.codecs.skim import Skim, program
 from kordon.testing.values import Values
 
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
-EXAMPLES = settings().max_examples // 3
-"""Per message: there are 78 of them."""
+EXAMPLES = settings().max_examples // 6
+"""Per message: there are 120 of them."""
 SEEDS = st.integers(0, 2**32)
 """As in test_round_trips.py."""
 NEWEST_FETCH = 18

@@ -7,7 +7,7 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kordon.testing.order.checker import check
@@ -28,6 +28,8 @@ from kordon.testing.order.history import (
 
 PRODUCERS = ("one", "two")
 GROUPS = ("red", "blue")
+FEW = settings(max_examples=settings().max_examples // 3)
+"""Each example is a whole history, and a test has one fault."""
 
 
 @dataclass
@@ -144,6 +146,7 @@ def a_record(made: Imagined, chance: Random, at_end: bool = False, once: bool = 
     return chance.choice(fitting)
 
 
+@FEW
 @given(seed=seeds)
 def test_correct_history_passes(seed: int) -> None:
     """Rebalances, rewinds to the last commit, lost answers and gaps in offsets are no anomaly."""
@@ -158,6 +161,7 @@ def test_correct_history_passes(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("at_end", "anomaly"), [(False, Anomaly.LOST_WRITE), (True, Anomaly.UNSEEN)])
+@FEW
 @given(seed=seeds)
 def test_record_that_nobody_processes_is_lost_or_may_not_have_come_yet(
     seed: int, *, at_end: bool, anomaly: Anomaly
@@ -170,6 +174,7 @@ def test_record_that_nobody_processes_is_lost_or_may_not_have_come_yet(
     assert_only(made, anomaly, "red", record)
 
 
+@FEW
 @given(seed=seeds)
 def test_record_at_two_offsets_is_a_duplicate(seed: int) -> None:
     """A copy of a record stands at the end of its partition, where a retry has put it."""
@@ -179,6 +184,7 @@ def test_record_at_two_offsets_is_a_duplicate(seed: int) -> None:
     assert_only(made, Anomaly.DUPLICATE, "red", record)
 
 
+@FEW
 @given(seed=seeds)
 def test_record_elsewhere_than_acknowledged_is_inconsistent(seed: int) -> None:
     """The producer was told of another offset than the one at which consumers find the record."""
@@ -190,6 +196,7 @@ def test_record_elsewhere_than_acknowledged_is_inconsistent(seed: int) -> None:
     assert_only(made, Anomaly.INCONSISTENT_OFFSETS, "red", record)
 
 
+@FEW
 @given(seed=seeds)
 def test_two_records_acknowledged_at_one_offset_are_inconsistent(seed: int) -> None:
     """Two producers were told of the same offset for two records of the same partition."""
@@ -200,6 +207,7 @@ def test_two_records_acknowledged_at_one_offset_are_inconsistent(seed: int) -> N
     assert made.check().count(Anomaly.INCONSISTENT_OFFSETS, "writes") == 1
 
 
+@FEW
 @given(seed=seeds)
 def test_record_left_out_in_one_stint_and_processed_in_another_is_a_poll_skip(seed: int) -> None:
     """A member passed over a record; only because it lost its partition without a commit, the record came."""
@@ -212,6 +220,7 @@ def test_record_left_out_in_one_stint_and_processed_in_another_is_a_poll_skip(se
     assert_only(made, Anomaly.POLL_SKIP, "red", record)
 
 
+@FEW
 @given(seed=seeds)
 def test_record_that_comes_after_a_later_one_is_a_nonmonotonic_poll(seed: int) -> None:
     """Two neighbours of one partition come the other way round within a stint."""
@@ -230,6 +239,7 @@ def test_record_that_comes_after_a_later_one_is_a_nonmonotonic_poll(seed: int) -
     assert (example.key, example.sequence) == (late.key, late.sequence)
 
 
+@FEW
 @given(seed=seeds)
 def test_delivery_again_of_what_was_committed_is_a_nonmonotonic_poll(seed: int) -> None:
     """A rebalance allows records again from the last commit on, and none below it."""
@@ -243,6 +253,7 @@ def test_delivery_again_of_what_was_committed_is_a_nonmonotonic_poll(seed: int) 
 
 
 @pytest.mark.parametrize(("same_key", "anomaly"), [(True, Anomaly.NONMONOTONIC_SEND), (False, Anomaly.INVERSION)])
+@FEW
 @given(seed=seeds)
 def test_log_that_turns_two_records_of_a_producer_round_is_at_fault(
     seed: int, *, same_key: bool, anomaly: Anomaly
@@ -256,6 +267,7 @@ def test_log_that_turns_two_records_of_a_producer_round_is_at_fault(
     assert_only(made, anomaly, "writes", other)
 
 
+@FEW
 @given(seed=seeds)
 def test_refused_record_that_is_processed_is_g1a(seed: int) -> None:
     """What a producer was refused for good must not be there."""
@@ -384,6 +396,7 @@ def turn_round(made: Imagined, one: Acknowledged, other: Acknowledged) -> None:
         ]
 
 
+@FEW
 @given(seed=seeds)
 def test_producer_that_orders_each_key_by_itself_may_turn_two_keys_round(seed: int) -> None:
     """One that moves what it holds to other partitions promises no more; the order of each key it does promise."""

@@ -9,9 +9,11 @@ from kordon.proxy.ordering.janitor import Doubts, Latest
 from kordon.testing.compaction import CompactedTopic
 
 STEPS = 120
+EXAMPLES = settings().max_examples // 3
+"""Each is judged after each of its steps."""
 
 
-@settings(max_examples=50)
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(1, 3), is_taken_over=st.booleans())
 def test_a_log_read_from_0_gives_the_latest_value_of_each_key(
     seed: int, n: int, doublings: int, *, is_taken_over: bool
@@ -31,7 +33,7 @@ def test_without_the_wait_for_the_janitor_deleted_keys_come_back() -> None:
     assert any(_goes_wrong(CompactedTopic(Random(seed), 2, 8, is_swept=False)) for seed in range(300))
 
 
-@settings(max_examples=50)
+@settings(max_examples=EXAMPLES)
 @given(seed=st.integers(0, 2**32), n=st.integers(1, 3), doublings=st.integers(0, 3), is_taken_over=st.booleans())
 def test_a_hidden_record_takes_no_value_away(seed: int, n: int, doublings: int, *, is_taken_over: bool) -> None:
     """Strays and late markers stand behind visible records of their keys; before they are compacted these are back."""
