@@ -1,4 +1,8 @@
-"""Tests that several processes of pytest share: each file of tests is run by the process that is first to claim it."""
+"""Tests that several processes of pytest share: each file of tests is run by the process that is first to claim it.
+
+What the tests of a lane share, such as brokers, ends with the lane: it would take a part of the processor until the end
+of the run.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,8 @@ class Claims:
         """Runs what this process claims; returns True, and raises what tells pytest that it is not to go on."""
         for item, following in pairwise(chain(self._claimed(session), [None])):
             assert item is not None
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            is_last = following is None or self._lane_of(following) != self._lane_of(item)
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None if is_last else following)
             if session.shouldfail:
                 raise session.Failed(session.shouldfail)
             if session.shouldstop:

@@ -4,7 +4,8 @@ One pytest collects the tests, and the processes are forks of it (`forks.py`).
 
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So four
 processes share them. What they share of clusters each starts anew, so three of them begin with the tests on clusters
-that the others leave alone, and one with those that start their own. Tests that need no broker are run meanwhile by two
+that the others leave alone, and one with those that start their own. A cluster ends with its lane: three brokers that
+nobody uses are a tenth of a processor. Tests that need no broker are run meanwhile by two
 others, at a lower priority (nice), so that nobody who waits for an answer waits for them: those that run programs, and
 what is quick. With the former go the tests marked `beside`, which have a cluster of their own. A process that is done
 with its lane helps with the next, file by file, and with those that would need a cluster of another process last.
@@ -34,24 +35,27 @@ from kordon.testing.seconds import record
 
 LED: Final = "led"
 SPARE: Final = "spare"
+STRICT: Final = "strict"
 ORDINARY: Final = "ordinary"
+SECURE: Final = "secure"
+THREE: Final = "three"
 OWN: Final = "own"
 BESIDE: Final = "beside"
 PLAIN: Final = "plain"
 _LANES_OF_CLUSTERS: Final = {
     "spare_cluster": SPARE,
-    "strict_cluster": SPARE,
+    "strict_cluster": STRICT,
     "open_cluster": LED,
     "cluster": ORDINARY,
-    "cluster3": ORDINARY,
-    "secure_cluster": ORDINARY,
+    "cluster3": THREE,
+    "secure_cluster": SECURE,
 }
 """By fixture, the lane of its tests; the first one that a test has says it."""
 _PROCESSES: Final = {
-    LED: [LED, OWN, BESIDE, SPARE, ORDINARY, PLAIN],
-    SPARE: [SPARE, OWN, BESIDE, ORDINARY, LED, PLAIN],
-    ORDINARY: [ORDINARY, OWN, BESIDE, SPARE, LED, PLAIN],
-    OWN: [OWN, BESIDE, SPARE, ORDINARY, LED, PLAIN],
+    LED: [LED, OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, PLAIN],
+    SPARE: [SPARE, STRICT, OWN, BESIDE, THREE, SECURE, ORDINARY, LED, PLAIN],
+    ORDINARY: [ORDINARY, SECURE, THREE, OWN, BESIDE, STRICT, SPARE, LED, PLAIN],
+    OWN: [OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, LED, PLAIN],
     BESIDE: [BESIDE, PLAIN],
     PLAIN: [PLAIN],
 }

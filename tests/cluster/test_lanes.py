@@ -95,6 +95,47 @@ def test_each_test_is_run_once(folder: Path) -> None:
     assert done.returncode == 0
 
 
+ONE_PROCESS = """
+from kordon.testing import lanes
+
+lanes._PROCESSES.clear()
+lanes._PROCESSES["one"] = [lanes.LED, lanes.PLAIN]
+"""
+SHARES = """
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+
+@pytest.fixture(scope="session")
+def open_cluster():
+    with (HERE / "told").open("a") as told:
+        told.write("begins ")
+    yield
+    with (HERE / "told").open("a") as told:
+        told.write("ends ")
+"""
+SHARED = """
+from conftest import HERE
+
+def test_with_cluster(open_cluster):
+    assert (HERE / "told").read_text() == "begins "
+
+def test_plain():
+    assert (HERE / "told").read_text() == "begins ends "
+"""
+
+
+def test_what_a_lane_shares_ends_with_the_lane(folder: Path) -> None:
+    """The tests of the lane share it, files apart; those of the next lane find it gone."""
+    (folder / "conftest.py").write_text(ONE_PROCESS + SHARES)
+    for name in ("test_a.py", "test_b.py"):
+        (folder / name).write_text(SHARED)
+    done = lanes(folder)
+    assert passed(done.stdout) == ["test_plain", "test_plain", "test_with_cluster", "test_with_cluster"], done.stdout
+
+
 def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
     """By three processes: no test that needs brokers or Spark, that runs other programs or takes long."""
     (folder / "test_a.py").write_text(PLAIN.format(True))
