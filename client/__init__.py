@@ -11,7 +11,7 @@ from kordon.client.consumer import OrderedConsumer
 from kordon.client.cooperative.consumer import CooperativeConsumer
 from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.settings import AcknowledgeType
-from kordon.client.errors import InvalidPartitionMetadataError, OutcomeUnknownError
+from kordon.client.errors import InvalidPartitionMetadataError, OutcomeUnknownError, TransactionRefusedError
 from kordon.client.group import MixedGroupError
 from kordon.client.listener import PartitionKeyRebalanceListener
 from kordon.client.producer import OrderedProducer
@@ -26,4 +26,5 @@ __all__ = [
     "OutcomeUnknownError",
     "PartitionKeyRebalanceListener",
     "Progress",
+    "TransactionRefusedError",
 ]

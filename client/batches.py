@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from aiokafka.errors import InvalidTxnState
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata, TopicPartition
 
-from kordon.client.errors import FORGOTTEN, OutcomeUnknownError
+from kordon.client.errors import FORGOTTEN, OutcomeUnknownError, TransactionRefusedError
 from kordon.client.homes import NO_STAMP
 from kordon.codecs.retag import retag
 
@@ -105,8 +107,8 @@ class OrderedBatch(MessageBatch):
         self._places = []
 
     def inherit(self, held_in: OrderedBatch) -> None:
-        """Takes over the age of a batch that was taken apart: its records have lingered long enough."""
-        self._ctime = min(self._ctime, held_in._ctime)
+        """Takes over the age of a batch that was taken apart: its records have lingered, or a commit waits for them."""
+        self._ctime = min(self._ctime, held_in._ctime, time.monotonic() - self._linger_time)
 
     def set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         """Takes its identity when it is sent for the first time."""
@@ -124,14 +126,18 @@ class OrderedBatch(MessageBatch):
         self._builder._buffer = built
 
     @property
-    def has_failed(self) -> bool:
-        """Whether it has ended with an error."""
-        return self.future.done() and not self.future.cancelled() and self.future.exception() is not None
+    def failed_by(self) -> BaseException | None:
+        """The error that it has ended with; None: it has not, or is written."""
+        return self.future.exception() if self.future.done() and not self.future.cancelled() else None
 
     def failure(self, exception: BaseException) -> None:
         """Fails the futures of its records."""
-        is_forgotten = self.in_doubt and isinstance(exception, FORGOTTEN)
-        super().failure(OutcomeUnknownError(self.tp, exception) if is_forgotten else exception)
+        if self.in_doubt and isinstance(exception, FORGOTTEN):
+            exception = OutcomeUnknownError(self.tp, exception)
+        elif isinstance(exception, InvalidTxnState):
+            exception = TransactionRefusedError([self.tp.topic])
+        super().failure(exception)
+        self._drain_waiter.exception()  # whoever waits for room is told; nobody may
 
     def done(
         self,

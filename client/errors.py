@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from aiokafka.errors import (
     BrokerResponseError,
     InvalidProducerEpoch,
+    InvalidTxnState,
     KafkaError,
     OutOfOrderSequenceNumber,
     ProducerFenced,
@@ -57,6 +59,26 @@ class OutcomeUnknownError(KafkaError):
     def __reduce__(self) -> tuple[type[OutcomeUnknownError], tuple[TopicPartition, BaseException]]:
         """Copies it, as aiokafka does for each record."""
         return type(self), self._made_of
+
+
+class TransactionRefusedError(InvalidTxnState):
+    """A topic takes nothing of a transaction, or the transaction is over.
+
+    Nothing of it is committed: abort it, and do its work again.
+    """
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        named = self._topics = tuple(sorted(topics))
+        super().__init__(
+            f"{', '.join(named)}: the transaction is refused. Either it is over, because it took longer than "
+            "transaction_timeout_ms: abort it, and do its work again. Or the topic takes none: set "
+            "ordering.transactions to true in all proxies, and look for transaction_refused and transactions_refused "
+            "in Kordon's log, which name other causes and cures (docs/transactions.md)"
+        )
+
+    def __reduce__(self) -> tuple[type[TransactionRefusedError], tuple[tuple[str, ...]]]:
+        """Copies it, as aiokafka does for each record."""
+        return type(self), (self._topics,)
 
 
 # aiokafka looks answers' error codes up in this table, and made it before this class was.

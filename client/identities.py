@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
-from aiokafka.producer.transaction_manager import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PidAndEpoch, TransactionManager
+from aiokafka.producer.transaction_manager import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PidAndEpoch
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_future
 
 from kordon.client.batches import OrderedBatch
+from kordon.client.transactions import OrderedTransactions
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -26,10 +27,10 @@ class Identities:
 
     Args:
         manager: Knows the producer id and counts the sequences. In transactions epochs are the coordinator's, and
-            nothing is changed here.
+            nothing is changed here: what fails there ends the transaction.
     """
 
-    def __init__(self, manager: TransactionManager) -> None:
+    def __init__(self, manager: OrderedTransactions) -> None:
         self._manager = manager
         self._begun: dict[TopicPartition, int] = defaultdict(int)
         """The number of epochs that have begun since the first one, by partition."""
@@ -39,9 +40,27 @@ class Identities:
         """Whether there is no producer id, so that nothing can be sent."""
         return not self._manager.has_pid()
 
+    @property
+    def lost(self) -> BaseException | None:
+        """Why nothing of the transaction is sent any more; None: it goes on, or there are no transactions."""
+        return self._manager.failure
+
+    def require_transaction(self) -> None:
+        """Checks that the application may write.
+
+        Raises:
+            IllegalOperation: It has to be in a transaction, and is not.
+        """
+        self._manager.require_open()
+
     def join_transaction(self, tp: TopicPartition) -> None:
         """A partition is going to be written to."""
-        self._manager.maybe_add_partition_to_txn(tp)
+        self._manager.join(tp)
+
+    def failed(self, tp: TopicPartition, error: BaseException) -> None:
+        """A batch of a partition has failed: the partition begins another epoch, or the transaction ends."""
+        self.begin_epoch(tp)
+        self._manager.fail(error)
 
     def give(self, batch: OrderedBatch) -> None:
         """Gives a batch that has its sequence the epoch that its partition has."""

@@ -80,5 +80,6 @@ class ProducerOptions(ConnectionOptions, total=False):
     partitioner: Partitioner | None
     """Chooses a virtual partition from the serialized key; by default murmur2, as Java's clients."""
     transactional_id: str | None
-    """For transactions over topics that are not managed."""
+    """Begins transactions. Another producer that starts with the same one replaces this one."""
     transaction_timeout_ms: int
+    """After which a transaction is aborted that has not ended; by default a minute."""

@@ -4,30 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
+from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     CorruptRecordException,
+    InvalidTxnState,
     KafkaError,
     LeaderNotAvailableError,
     NodeNotReadyError,
     NotEnoughReplicasError,
+    ProducerFenced,
     UnknownTopicOrPartitionError,
 )
-from aiokafka.producer.sender import Sender, SendProduceReqHandler
+from aiokafka.producer.sender import InitPIDHandler, Sender, SendProduceReqHandler
+from aiokafka.producer.transaction_manager import TransactionResult
 from aiokafka.structs import TopicPartition
+from aiokafka.util import create_task
 
 from kordon.client.batches import OrderedBatch
 from kordon.client.dialect_client import DialectClient
-from kordon.client.errors import FORGOTTEN, InvalidPartitionMetadataError
+from kordon.client.errors import FORGOTTEN, InvalidPartitionMetadataError, TransactionRefusedError
 from kordon.client.homes import Stamp
 from kordon.client.layouts import TopicLayout
 from kordon.client.outbox import Outbox
 from kordon.client.requests import WireRequest
-from kordon.codecs.bodies import ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from kordon.client.transactions import OrderedTransactions
+from kordon.codecs.bodies import InitProducerIdResponse, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from kordon.codecs.error_codes import Code
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -35,6 +42,9 @@ from kordon.codecs.bodies import ProduceRequestPartition, ProduceRequestTopic, P
 _PRODUCE: Final = 0
 _VERSIONS: Final = range(9, 10)
 """The first that can carry the count, and names topics."""
+_INIT_PRODUCER_ID: Final = 22
+_INIT_VERSIONS: Final = range(3, 5)
+"""The first that names the identity a producer has, and the first that names PRODUCER_FENCED (KIP-588)."""
 _SHAPE: Final = 5
 """The version of Produce in whose shape answers are handed to aiokafka."""
 
@@ -60,9 +70,12 @@ _log = logging.getLogger(__name__)
 class OrderedSender(Sender):
     """aiokafka's sender; batches of managed topics go out in requests of their own."""
 
-    def __init__(self, client: DialectClient, *, message_accumulator: Outbox, **options: Any) -> None:
-        super().__init__(client, message_accumulator=message_accumulator, **options)
+    def __init__(
+        self, client: DialectClient, *, message_accumulator: Outbox, txn_manager: OrderedTransactions, **options: Any
+    ) -> None:
+        super().__init__(client, message_accumulator=message_accumulator, txn_manager=txn_manager, **options)
         self._outbox = message_accumulator
+        self._transactions = txn_manager
 
     async def start(self) -> None:
         """Gets a producer id, and begins to send.
@@ -85,6 +98,49 @@ class OrderedSender(Sender):
         for tp in batches:
             self._muted_partitions.remove(tp)
 
+    async def _do_add_partitions_to_txn(self, tps: Collection[TopicPartition]) -> bool:
+        """Adds partitions; returns whether they are, and fails the transaction where they never will be."""
+        try:
+            return bool(await super()._do_add_partitions_to_txn(tps))
+        except InvalidTxnState:
+            self._transactions.fail(TransactionRefusedError({tp.topic for tp in tps}))
+            return False
+        finally:
+            self._outbox.wake()
+
+    async def _do_txn_commit(self, commit_result: TransactionResult) -> None:
+        """Sends what is left, and ends the transaction; after a failure it begins the next epoch.
+
+        Records that move to another partition meanwhile need it added first, and aiokafka adds none while this runs.
+        """
+        transactions = self._transactions
+        await self._flush()
+        if commit_result is TransactionResult.COMMIT and transactions.failure is not None:
+            return  # whoever commits has been told
+        await super()._do_txn_commit(commit_result)
+        if transactions.needs_epoch and transactions.needs_transaction_commit() is None:
+            await self._begin_epoch()
+
+    async def _flush(self) -> None:
+        transactions = self._transactions
+        flushed = create_task(self._outbox.flush_for_commit())
+        try:
+            while not flushed.done():
+                if missing := transactions.partitions_to_add():
+                    await self._do_add_partitions_to_txn(missing)
+                else:
+                    waiters = {flushed, transactions.make_task_waiter()}
+                    await asyncio.wait(waiters, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            flushed.cancel()
+        self._outbox.notice_answers()
+
+    async def _begin_epoch(self) -> None:
+        """Gets the next epoch, which nobody gets who was replaced (KIP-360)."""
+        kind, transactional_id = CoordinationType.TRANSACTION, self._transactions.transactional_id
+        while not await _NextEpoch(self).do(await self._find_coordinator(kind, transactional_id)):
+            pass
+
     def _requests(self, batches: Batches) -> Iterator[Batches]:
         """Yields the batches that can share a request: it has one stamp per topic."""
         for batch in batches.values():
@@ -96,6 +152,31 @@ class OrderedSender(Sender):
                 stamps.setdefault(tp.topic, batch.stamp)
             yield {tp: batch for tp, batch in rest.items() if batch.stamp == stamps[tp.topic]}
             rest = {tp: batch for tp, batch in rest.items() if batch.stamp != stamps[tp.topic]}
+
+
+class _NextEpoch(InitPIDHandler):
+    """InitProducerId that says which identity the producer has."""
+
+    group = ConnectionGroup.COORDINATION
+
+    def create_request(self) -> Any:
+        transactions = self._sender._txn_manager
+        body = {
+            "transactional_id": transactions.transactional_id,
+            "transaction_timeout_ms": transactions.transaction_timeout_ms,
+            "producer_id": transactions.producer_id,
+            "producer_epoch": transactions.producer_epoch,
+        }
+        return WireRequest(_INIT_PRODUCER_ID, _INIT_VERSIONS, body)
+
+    def handle_response(self, resp: InitProducerIdResponse) -> float | None:
+        if resp.error_code == Code.NONE:
+            self._sender._txn_manager.take_epoch(resp.producer_id, resp.producer_epoch)
+            return None
+        if resp.error_code in (Code.PRODUCER_FENCED, Code.INVALID_PRODUCER_EPOCH):
+            raise ProducerFenced
+        pause: float | None = super().handle_response(resp)
+        return pause
 
 
 class _Produce(SendProduceReqHandler):
@@ -128,6 +209,7 @@ class _OrderedProduce(_Produce):
             row = ProduceRequestPartition(index=tp.partition, records=batch.get_data_buffer())
             topics[tp.topic].partition_data.append(row)
         body = {
+            "transactional_id": self._sender._txn_manager.transactional_id,
             "acks": self._sender._acks,
             "timeout_ms": self._sender._request_timeout_ms,
             "topic_data": list(topics.values()),

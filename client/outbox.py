@@ -13,13 +13,13 @@ from typing import Any
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import KafkaTimeoutError, ProducerClosed
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator
-from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.structs import RecordMetadata, TopicPartition
 
 from kordon.client.batches import Header, OrderedBatch
 from kordon.client.homes import Homes, Stamp
 from kordon.client.identities import Identities
 from kordon.client.layouts import Layouts, TopicLayout
+from kordon.client.transactions import OrderedTransactions
 from kordon.client.unanswered import PlaceOf, Places, Unanswered
 
 # pyright: reportPrivateUsage=false
@@ -41,7 +41,7 @@ class Outbox(MessageAccumulator):
         layouts: Layouts,
         place_of: PlaceOf,
         *args: float,
-        txn_manager: TransactionManager,
+        txn_manager: OrderedTransactions,
         linger_ms: int,
     ) -> None:
         super().__init__(cluster, *args, txn_manager=txn_manager, linger_ms=linger_ms)
@@ -75,9 +75,11 @@ class Outbox(MessageAccumulator):
         Raises:
             ProducerClosed: The producer was stopped.
             KafkaTimeoutError: There was no room in time.
+            IllegalOperation: The transaction has ended, or has failed, while there was no room.
         """
         while True:
             self._refuse_if_closed()
+            self._identities.require_transaction()
             batch = self._last_batch(TopicPartition(homes.layout.topic, homes.home(place)))
             future = batch.append_at(place, key, value, timestamp_ms, headers)
             if future is not None:
@@ -101,9 +103,11 @@ class Outbox(MessageAccumulator):
         Raises:
             ProducerClosed: The producer was stopped.
             KafkaTimeoutError: There was no room in time.
+            IllegalOperation: The transaction has ended, or has failed, while there was no room.
         """
         while (homes := self._topics.get(tp.topic)) is None:
             self._refuse_if_closed()
+            self._identities.require_transaction()
             batch = self._last_batch(tp)
             future: asyncio.Future[RecordMetadata] | None = batch.append(key, value, timestamp_ms, headers=headers)
             if future is not None:
@@ -151,6 +155,11 @@ class Outbox(MessageAccumulator):
         self._batches[tp].appendleft(batch)
         self._rehouse(homes, tp)
 
+    def notice_answers(self) -> None:
+        """Takes in what has been answered, as `drain_by_nodes` does before it gives batches out."""
+        for tp in self._unanswered.forget_answered():
+            self._settle(tp)
+
     def renew(self, batch: OrderedBatch) -> bool:
         """Gives a batch another identity because brokers refuse its own; False: the batch has failed.
 
@@ -163,8 +172,9 @@ class Outbox(MessageAccumulator):
         self, ignore_nodes: Collection[int], muted_partitions: Any = frozenset()
     ) -> tuple[defaultdict[int, dict[TopicPartition, OrderedBatch]], bool]:
         """Returns the batches that can go out now, by node; places that were late go to their new homes first."""
-        for tp in self._unanswered.forget_answered():
-            self._settle(tp)
+        self.notice_answers()
+        if (lost := self._identities.lost) is not None:
+            self._give_up(lost)
         if self._identities.are_missing:
             self._wake()  # the sender gets another producer id, and comes back
             return defaultdict(dict), False
@@ -219,6 +229,19 @@ class Outbox(MessageAccumulator):
         if left <= 0:
             raise KafkaTimeoutError
         return left
+
+    def _give_up(self, lost: BaseException) -> None:
+        """Fails what waits to be sent in a transaction that has failed."""
+        queues = list(self._batches.values())
+        self._batches.clear()
+        for batch in (batch for queue in queues for batch in queue):
+            if batch.retry_count:
+                self._pending_batches.add(batch)  # which it leaves when it ends
+            batch.failure(lost)
+
+    def wake(self) -> None:
+        """Lets the sender look for what can be sent: a partition has been added to the transaction."""
+        self._wake()
 
     def _wake(self) -> None:
         if not self._waiter_future.done():

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, Self, Unpack, cast
 
 from aiokafka.cluster import ClusterMetadata
-from aiokafka.errors import IllegalOperation, InvalidTopicError, UnknownTopicOrPartitionError
+from aiokafka.errors import InvalidTopicError, UnknownTopicOrPartitionError
 from aiokafka.partitioner import DefaultPartitioner
 from aiokafka.producer import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -24,6 +24,7 @@ from kordon.client.ordered_sender import OrderedSender
 from kordon.client.outbox import Outbox
 from kordon.client.partitioning import any_partition, chosen, hashes_like_java, key_hash
 from kordon.client.starting import start_or_stop
+from kordon.client.transactions import OrderedTransactionContext, OrderedTransactions
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -47,7 +48,7 @@ class OrderedProducer(AIOKafkaProducer):
       partitions that are written to now. A `partitioner` chooses one of the virtual ones.
     - When a topic grows or shrinks, what has not been written yet goes to where its keys now belong. Futures, headers
       and timestamps stay as they are.
-    - Transactions are for topics that are not managed.
+    - Where a record fails in a transaction, that can only be aborted, as in Java's producer.
 
     Topics that are not managed, and all topics where no Kordon answers, are written to as AIOKafkaProducer does; a
     warning says so once.
@@ -68,7 +69,6 @@ class OrderedProducer(AIOKafkaProducer):
             raise ValueError(f'acks={acks!r}: an OrderedProducer is always idempotent, so acks is "all": leave it out')
         partitioner = options.get("partitioner") or DefaultPartitioner()
         super().__init__(**cast(Any, {**options, "enable_idempotence": True, "partitioner": partitioner}))
-        self._transactional = options.get("transactional_id") is not None
         self._by_hash = hashes_like_java(self._partitioner)
         self._sticky: dict[str, int] = {}
         self._plain: set[str] = set()
@@ -78,7 +78,11 @@ class OrderedProducer(AIOKafkaProducer):
     def _follow(self, client: DialectClient) -> None:
         """Puts what speaks the dialect in the place of what the parent has made; nothing of that has begun to run."""
         made: Any = self._message_accumulator
-        assert self._txn_manager is not None, "it is always idempotent"
+        made_manager = self._txn_manager
+        assert made_manager is not None, "it is always idempotent"
+        self._txn_manager: OrderedTransactions = OrderedTransactions(
+            made_manager.transactional_id, made_manager.transaction_timeout_ms
+        )
         self.client: DialectClient = client
         self._metadata = client.cluster
         self._message_accumulator: Outbox = Outbox(
@@ -150,8 +154,9 @@ class OrderedProducer(AIOKafkaProducer):
             InvalidTopicError: No topic can have that name.
             TypeError: The key or the value is not bytes, and nothing turns it into bytes.
             MessageSizeTooLargeError: The record is larger than `max_request_size`.
-            IllegalOperation: In a transaction, to a managed topic.
+            IllegalOperation: The producer has a `transactional_id`, and no transaction is open, or it has failed.
         """
+        self._txn_manager.require_open()
         homes = self._message_accumulator.homes(topic)
         if homes is None:
             homes = None if topic in self._plain else await self._homes_of_new(topic)
@@ -160,7 +165,6 @@ class OrderedProducer(AIOKafkaProducer):
                     topic, value, key, partition, timestamp_ms, headers
                 )
                 return future
-        self._refuse_transactions(topic)
         assert value is not None or key is not None, "Need at least one: key or value"
         sent_headers = list(headers) if headers else []
         try:
@@ -179,6 +183,10 @@ class OrderedProducer(AIOKafkaProducer):
             timeout_seconds=self._timeout_seconds,
         )
 
+    def transaction(self) -> OrderedTransactionContext:
+        """Returns a context that begins a transaction, commits it at its end, and aborts it upon an error."""
+        return OrderedTransactionContext(self)
+
     def _on_metadata(self, cluster: ClusterMetadata) -> None:
         del cluster  # it is this one's client's
         self._message_accumulator.refresh()
@@ -195,11 +203,11 @@ class OrderedProducer(AIOKafkaProducer):
         Raises:
             KafkaTimeoutError: There was no room in time.
             UnknownTopicOrPartitionError: The topic does not exist, or does not have that partition.
-            IllegalOperation: In a transaction, to a managed topic.
+            IllegalOperation: As of `send`.
         """
+        self._txn_manager.require_open()
         homes = await self._homes_of_new(topic)
         if homes is not None:
-            self._refuse_transactions(topic)
             self._pinned(homes, partition)
         future: asyncio.Future[RecordMetadata] = await super().send_batch(batch, topic, partition=partition)
         return future
@@ -267,12 +275,6 @@ class OrderedProducer(AIOKafkaProducer):
     def _available(self, layout: TopicLayout) -> list[int]:
         reachable = self._metadata.available_partitions_for_topic(layout.topic) or set()
         return [partition for partition in reachable if partition < layout.undeleted_partition_count]
-
-    def _refuse_transactions(self, topic: str) -> None:
-        if self._transactional:
-            raise IllegalOperation(
-                f"{topic} is managed by Kordon, and transactions over managed topics are not possible"
-            )
 
 
 def _is_name(topic: object) -> bool:

@@ -61,8 +61,9 @@ class Unanswered:
         """Returns the partitions that waited for an answer and do not any more."""
         answered = [tp for tp, batch in self._batches.items() if batch.future.done()]
         for tp in answered:
-            if self._batches.pop(tp).has_failed:
-                self._identities.begin_epoch(tp)
+            failure = self._batches.pop(tp).failed_by
+            if failure is not None:
+                self._identities.failed(tp, failure)
         return answered
 
     def places(

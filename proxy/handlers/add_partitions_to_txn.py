@@ -7,11 +7,14 @@ it has taken gets witnesses. What nobody can say now is CONCURRENT_TRANSACTIONS,
 plan that was made by another layout or announcement, as what was asked on the client's connection cannot be asked
 again.
 
-Without `ordering.transactions`, and in the dialect, a request that names managed topics is refused as a whole
-(NO-TRANSACTIONS). The broker would not know most of the partitions, and clients would ask again until their transaction
-times out. Upon INVALID_TXN_STATE Java and librdkafka call their producer failed at once, and franz-go fails its
-producer id. The broker is asked all the same, with a producer id that no transaction has (`replies.py` says why): it
-looks at the rights to the transactional id and to each topic first.
+In the dialect a physical partition means itself, whatever changes are to come. When the keys of its data have moved on,
+Produce says so, and its client adds where they are now.
+
+Without `ordering.transactions` a request that names managed topics is refused as a whole (NO-TRANSACTIONS). The broker
+would not know most of the partitions, and clients would ask again until their transaction times out. Upon
+INVALID_TXN_STATE Java and librdkafka call their producer failed at once, and franz-go fails its producer id. The broker
+is asked all the same, with a producer id that no transaction has (`replies.py` says why): it looks at the rights to the
+transactional id and to each topic first.
 
 Only brokers send the versions from 4 on.
 
@@ -42,11 +45,12 @@ from kordon.proxy.handlers.api_handler import Handled, HeldRequest, ServedReques
 from kordon.proxy.handlers.batch_checks import TURN_ON
 from kordon.proxy.handlers.replies import RepliedApi, Reply
 from kordon.proxy.handlers.transactional_produce import NO_PARTITION, TransactionalProduce
-from kordon.proxy.ordering.transactions.adds import Course, Plan, coming_homes, course, plan
+from kordon.proxy.ordering.transactions.adds import Announcement, Course, Plan, coming_homes, course, plan
 from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import listed
+from kordon.proxy.topics.views import VIRTUAL, View
 from kordon.proxy.writes.transactions import AGAINST, MOST_AT_ONCE
 
 log = client_log(__name__)
@@ -104,12 +108,14 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
 
     Args:
         transactions: Take what belongs to transactions; None: that is refused.
+        view: What a partition's number means.
     """
 
     key = apis.ADD_PARTITIONS_TO_TXN
 
-    def __init__(self, transactions: TransactionalProduce | None = None) -> None:
+    def __init__(self, transactions: TransactionalProduce | None = None, view: View = VIRTUAL) -> None:
         self._produce = transactions
+        self._view = view
 
     def decide(self, held: HeldRequest) -> Handled:
         """Asks the client's broker for physical partitions in place of virtual ones."""
@@ -117,7 +123,7 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
             return super().decide(held)
         value: Request = held.read()
         topics = {row.name: topic for row in value.v3_and_below_topics if (topic := held.topics.named(row.name))}
-        return AddedPartitions(self._produce, held, value, topics) if topics else None
+        return AddedPartitions(self._produce, held, value, topics, self._view) if topics else None
 
     def look(self, value: Request, topics: ManagedTopics) -> RefusedTransaction | None:
         """Looks at the topics that a request names."""
@@ -137,6 +143,7 @@ class AddedPartitions(ServedRequest):
     Args:
         value: The request, read.
         topics: The managed topics that it names.
+        view: What a partition's number means.
     """
 
     needs_layouts = False
@@ -147,8 +154,10 @@ class AddedPartitions(ServedRequest):
         held: HeldRequest,
         value: Request,
         topics: Mapping[str, ManagedTopic],
+        view: View,
     ) -> None:
         self._produce = produce
+        self._view = view
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._held = held
         self._rows = value.v3_and_below_topics
@@ -163,8 +172,8 @@ class AddedPartitions(ServedRequest):
         for row in self._rows:
             if row.name in topics:
                 self._named[row.name].update(row.partitions)
-        self._homes = {name: _homes(topic, self._named[name]) for name, topic in topics.items()}
-        """By topic and virtual partition that is there, its home."""
+        self._homes = {name: self._homes_of(topic) for name, topic in topics.items()}
+        """By topic and partition that is there, its home."""
         self._plans = {name: self._plan(topic) for name, topic in topics.items()}
         asked = value.copy()
         asked.update({"v3_and_below_topics": list(self._asked_rows())})
@@ -225,11 +234,22 @@ class AddedPartitions(ServedRequest):
 
     def _plan(self, topic: ManagedTopic) -> Plan:
         homes = self._homes[topic.name]
-        return plan(homes, homes, topic.layout.epoch, topic.announcement)
+        return plan(homes, homes, topic.layout.epoch, self._announced(topic))
+
+    def _homes_of(self, topic: ManagedTopic) -> dict[int, int]:
+        """Returns where the named partitions live; of physical ones, also of those that are retired."""
+        named, layout = self._named[topic.name], topic.layout
+        if self._view.is_physical:
+            return {q: q for q in named if not isinstance(self._view.find(layout, q), Code)}
+        return {v: home for v in named if 0 <= v < len(layout.homes) and (home := layout.homes[v]) is not None}
+
+    def _announced(self, topic: ManagedTopic) -> Announcement:
+        """Returns what is announced of the partitions that the client names; physical ones go nowhere."""
+        return Announcement(topic.announcement.number) if self._view.is_physical else topic.announcement
 
     def _course(self, topic: ManagedTopic, planned: Plan) -> Course:
         has_lease = self._produce.may_serve() and topic.unserved is None
-        return course(planned, topic.layout.epoch, topic.announcement, has_lease=has_lease)
+        return course(planned, topic.layout.epoch, self._announced(topic), has_lease=has_lease)
 
     def _asked_rows(self) -> Iterable[Topic]:
         """Returns the rows of what the broker is asked: each topic once, as it refuses a partition named twice."""
@@ -260,7 +280,7 @@ class AddedPartitions(ServedRequest):
         if home is None:
             return codes.get((name, NO_PARTITION), Code.UNKNOWN_TOPIC_OR_PARTITION)
         planned = self._plans[name].partitions
-        places = [home, *sorted(coming_homes([number], topic.announcement) & planned)]
+        places = [home, *sorted(coming_homes([number], self._announced(topic)) & planned)]
         found = [codes.get((name, q), Code.CONCURRENT_TRANSACTIONS) for q in places]
         return next((each for each in found if each), Code.NONE)
 
@@ -278,11 +298,6 @@ class AddedPartitions(ServedRequest):
 def _is_final(code: int) -> bool:
     """Whether an error ends the transaction."""
     return code not in (Code.NONE, Code.CONCURRENT_TRANSACTIONS)
-
-
-def _homes(topic: ManagedTopic, vs: Iterable[int]) -> dict[int, int]:
-    homes = topic.layout.homes
-    return {v: home for v in vs if 0 <= v < len(homes) and (home := homes[v]) is not None}
 
 
 def _answered(answer: Response) -> Iterable[TopicResult]:

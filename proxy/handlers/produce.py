@@ -56,9 +56,6 @@ _WITHOUT_ID: Final = Unfit(
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "A batch of a transaction came in a request without a transactional id"
 )
 _WITHOUT_COPIES: Final = Unfit(Code.INVALID_REQUIRED_ACKS, "A batch of a transaction needs acks=all")
-_NOT_OF_DIALECT: Final = Unfit(
-    Code.INVALID_TXN_STATE, "Connections of the dialect cannot write in transactions yet: use a stock client"
-)
 _WITH_TOPIC_IDS: Final = 13
 TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[Outcome]]
 """A topic's name and id as the client gave them, and what came of its entries."""
@@ -177,7 +174,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     def _prepare(
         self, transactions: TransactionalProduce, held: HeldRequest, asked: ProduceRequest
     ) -> PreparedProduce | None:
-        if asked.acks != _ALL or self._meant.view.is_physical:
+        if asked.acks != _ALL:
             return None
         found: list[tuple[ManagedTopic, list[tuple[Stream, memoryview | None]]]] = []
         for row in asked.topic_data:
@@ -351,7 +348,7 @@ class _Intake:
         transactions: PreparedProduce | bool,
     ) -> None:
         self._prepared = transactions if isinstance(transactions, PreparedProduce) else None
-        self._no_transaction = _why_no_transaction(request, meant.view) if transactions else NOT_TAKEN
+        self._no_transaction = _why_no_transaction(request) if transactions else NOT_TAKEN
         self.pending = PendingProduce(client)
         self.taken: list[tuple[ManagedTopic, ClientWrite]] = []
         self._version = version
@@ -417,10 +414,8 @@ class _Intake:
         self._dispatcher.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
 
 
-def _why_no_transaction(request: ProduceRequest, view: View) -> Unfit | None:
+def _why_no_transaction(request: ProduceRequest) -> Unfit | None:
     """Returns why a batch of a transaction is refused whatever is known of it, by the code that brokers have for it."""
-    if view.is_physical:
-        return _NOT_OF_DIALECT
     if request.transactional_id is None:
         return _WITHOUT_ID
     return None if request.acks == _ALL else _WITHOUT_COPIES

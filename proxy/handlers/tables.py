@@ -162,7 +162,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         *_in_both_views(worker),
         DialectApiVersions(offers_dialect=worker.offers_dialect, lends_epochs=lambda: worker.lending.is_possible),
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
-        AddPartitionsToTxn(),
+        AddPartitionsToTxn(worker.transactions, PHYSICAL),
         Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
         ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL, reads=worker.reads),
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),

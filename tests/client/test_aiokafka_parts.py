@@ -20,7 +20,8 @@ from aiokafka.consumer.group_coordinator import BaseCoordinator, GroupCoordinato
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
-from aiokafka.producer.sender import Sender, SendProduceReqHandler
+from aiokafka.producer.producer import TransactionContext
+from aiokafka.producer.sender import InitPIDHandler, Sender, SendProduceReqHandler
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
@@ -38,15 +39,24 @@ ATTRIBUTES: list[tuple[type, str]] = [
     ),
     (ClusterMetadata, "_partitions _listeners"),
     (AIOKafkaProducer, "_metadata _message_accumulator _sender _txn_manager _partitioner _serialize"),
-    (MessageBatch, "_builder _tp _ctime future _msg_futures _drain_waiter _retry_count"),
+    (MessageBatch, "_builder _tp _ctime _linger_time future _msg_futures _drain_waiter _retry_count"),
     (
         MessageAccumulator,
         "_batches _pending_batches _batch_ttl _linger_time _closed _exception _compression_type _txn_manager "
-        "_waiter_future _pop_batch _append_batch reenqueue",
+        "_waiter_future _pop_batch _append_batch reenqueue flush_for_commit",
     ),
-    (Sender, "_in_flight _muted_partitions _acks _request_timeout_ms _send_produce_req"),
+    (
+        Sender,
+        "_in_flight _muted_partitions _acks _request_timeout_ms _send_produce_req _do_add_partitions_to_txn "
+        "_do_txn_commit _find_coordinator _txn_manager",
+    ),
     (SendProduceReqHandler, "_batches _client _default_backoff _sender _can_retry handle_response create_request"),
-    (TransactionManager, "_sequence_numbers _pid_and_epoch _pid_waiter maybe_add_partition_to_txn"),
+    (
+        TransactionManager,
+        "_sequence_numbers _pid_and_epoch _pid_waiter _txn_partitions _pending_txn_partitions _pending_txn_offsets "
+        "_transaction_waiter state notify_task_waiter make_task_waiter partitions_to_add needs_transaction_commit",
+    ),
+    (TransactionContext, "_producer"),
     (MetadataRequest, "_topics"),
     (BatchBuilder, "_relative_offset _buffer _build _set_producer_state"),
     (
@@ -97,6 +107,20 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (MessageBatch.set_producer_state, "self, producer_id, producer_epoch, base_sequence"),
     (MessageBatch.failure, "self, exception"),
     (Sender._send_produce_req, "self, node_id, batches"),
+    (Sender._do_add_partitions_to_txn, "self, tps"),
+    (Sender._do_txn_commit, "self, commit_result"),
+    (InitPIDHandler.create_request, "self"),
+    (InitPIDHandler.handle_response, "self, resp"),
+    (TransactionManager.begin_transaction, "self"),
+    (TransactionManager.committing_transaction, "self"),
+    (TransactionManager.aborting_transaction, "self"),
+    (TransactionManager.complete_transaction, "self"),
+    (TransactionManager.error_transaction, "self, exc"),
+    (TransactionManager.fatal_error, "self, exc"),
+    (TransactionManager.partition_added, "self, tp"),
+    (TransactionManager.consumer_group_added, "self, group_id"),
+    (TransactionManager.offset_committed, "self, tp, offset, group_id"),
+    (TransactionManager.is_empty_transaction, "self"),
     (SendProduceReqHandler._can_retry, "self, error, batch"),
     (SendProduceReqHandler.do, "self, node_id"),
 ]
@@ -120,6 +144,13 @@ def test_one_batch_of_a_partition_is_under_way_at_a_time() -> None:
     source = inspect.getsource(Sender)
     assert "self._muted_partitions.add(tp)" in source
     assert "muted_partitions=muted_partitions" in source
+
+
+def test_partitions_wait_until_their_transaction_has_them() -> None:
+    """Aiokafka sends nothing to a partition that is to be added, and does one thing with the coordinator at a time."""
+    source = inspect.getsource(Sender._sender_routine)
+    assert "muted_partitions | txn_manager.partitions_to_add()" in source
+    assert "if txn_task is None or txn_task.done():" in source
 
 
 def test_the_error_is_found_by_its_code() -> None:

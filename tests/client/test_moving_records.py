@@ -208,7 +208,14 @@ async def start(model: Model, **options: Any) -> OrderedProducer:
         await metadata_update(client.cluster, None)
         client._sync_task = asyncio.get_running_loop().create_task(client._md_synchronizer())
 
+    async def coordinator_lookup(_kind: object, _key: str) -> int:
+        return 0
+
+    async def ready(_node_id: int, **_how: object) -> bool:
+        return True
+
     client.bootstrap, client._metadata_update, client.send = bootstrap, metadata_update, model.send  # type: ignore[method-assign,assignment]
+    client.coordinator_lookup, client.ready = coordinator_lookup, ready
     await producer.start()
     return producer
 

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import IllegalOperation, UnknownTopicOrPartitionError
+from aiokafka.errors import UnknownTopicOrPartitionError
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.client import OrderedProducer
+from kordon.client import OrderedProducer, TransactionRefusedError
 from kordon.client.partitioning import key_hash
 from kordon.proxy.ordering.hashing import homes
 from kordon.testing.broker_config import USERS
@@ -149,17 +149,18 @@ async def test_a_partitioner_chooses_one_of_the_virtual_partitions(pair: list[Pr
     assert told.partition == homes(3, 3, VIRTUAL_PARTITIONS)[7]
 
 
-async def test_transactions_are_for_other_topics(pair: list[ProxyProcess]) -> None:
-    """On a managed topic they are refused before anything is sent; elsewhere they are as ever."""
+async def test_transactions_are_for_other_topics_where_they_are_not_switched_on(pair: list[ProxyProcess]) -> None:
+    """On a managed topic they are refused with the cure before anything is written; elsewhere they are as ever."""
     await asyncio.to_thread(create_managed, pair[0].bootstrap, "no-transactions")
     producer = OrderedProducer(bootstrap_servers=pair[0].bootstrap, transactional_id="some")
     async with producer:
         async with producer.transaction():
             await producer.send_and_wait("sdk-ordinary", b"value", b"key")
-        await producer.begin_transaction()
-        with pytest.raises(IllegalOperation, match="managed by Kordon"):
-            await producer.send("no-transactions", b"value", b"key")
-        await producer.abort_transaction()
+        with pytest.raises(TransactionRefusedError, match=r"no-transactions: .* ordering.transactions to true"):
+            async with producer.transaction():
+                await producer.send_and_wait("no-transactions", b"value", b"key")
+        async with producer.transaction():
+            await producer.send_and_wait("sdk-ordinary", b"value", b"key")
 
 
 async def test_what_is_missing_is_said_once(pair: list[ProxyProcess], caplog: pytest.LogCaptureFixture) -> None:

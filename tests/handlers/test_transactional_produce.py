@@ -16,7 +16,6 @@ from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import Fence
-from kordon.proxy.topics.views import PHYSICAL
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.transactions_in_memory import ID, TOPIC, P, TransactionsInMemory, asked_of, say_right, say_witness
 from kordon.testing.waiting import turns
@@ -396,14 +395,6 @@ async def test_a_plain_batch_of_a_transactional_producer_is_a_plain_batch() -> N
     assert await worker.codes(served) == [Code.NONE]
     (write,) = worker.brokers.added
     assert (write.producer_id, write.ground) == (P, None)
-
-
-async def test_connections_of_the_dialect_take_none() -> None:
-    """They name physical partitions, whose batches belong to no virtual one."""
-    worker = TransactionsInMemory(view=PHYSICAL)
-    served = worker.decide(0)
-    assert served.questions == ()
-    assert await worker.codes(served) == [Code.INVALID_TXN_STATE]
 
 
 async def test_without_the_option_all_are_refused() -> None:
