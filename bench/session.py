@@ -21,6 +21,7 @@ from kordon.bench.plan import Memory, Part, Plan
 from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, idle_figures
 from kordon.bench.sdk import WORKER_CASES
+from kordon.testing.broker_config import KAFKAS_OWN_THREADS
 from kordon.testing.certificates import make_certificates
 from kordon.testing.cluster import Cluster
 from kordon.testing.java_process import OPTIMISED
@@ -46,8 +47,8 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
         floor_port = free_ports(1)
         extra = {_FLOOR_LISTENER: floor_port, **{peer.listener: peer.port for peer in peers}}
         # nobody is held to ACLs, or else topics cannot be managed
-        nobody = {"authorizer.class.name": ""}
-        cluster = stack.enter_context(Cluster.start(brokers=1, config=nobody, extra_listeners=extra, jvm=OPTIMISED))
+        config = {"authorizer.class.name": "", **KAFKAS_OWN_THREADS}
+        cluster = stack.enter_context(Cluster.start(brokers=1, config=config, extra_listeners=extra, jvm=OPTIMISED))
         figures = _empty(plan, profile, cluster)
 
         def keep(measurement: Measurement) -> None:

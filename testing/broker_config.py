@@ -22,6 +22,8 @@ UNCLEAN_ELECTIONS: Final = {
     **QUICK_DEATH,
 }
 """Of three brokers whose logs get shorter when the copy that is behind comes to lead."""
+KAFKAS_OWN_THREADS: Final = {"num.network.threads": "3", "num.io.threads": "8"}
+"""Of a broker that is measured under load; others have few threads, of which each looks for work 3 times a second."""
 
 _PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -73,6 +75,9 @@ def properties(
         "allow.everyone.if.no.acl.found": "true",
         "log.cleaner.dedupe.buffer.size": "8388608",
         "log.retention.ms": "-1",  # records of tests are as old as they say: a few minutes later they were gone
+        "num.network.threads": "1",
+        "num.io.threads": "3",
+        "replica.fetch.wait.max.ms": "2000",  # copies that ask twice a second are a third of what idle brokers do
     }
     found |= _coordinators(copies=min(3, len(voters)))
     if any("SSL" in protocol_of(name) for name in names):
