@@ -43,14 +43,16 @@ class RetiredPartitions:
 
     async def complete(self, answer: MetadataResponse) -> None:
         """Leaves out of an answer of `DialectMetadata`, in place, what is known to be retired and empty."""
-        rows = [row for row in answer.topics if row.get("undeleted_partition_count", -1) >= 0]
-        await asyncio.gather(*(self._complete_row(row) for row in rows))
+        async with asyncio.TaskGroup() as looks:
+            for row in filter(_has_retired, answer.topics):
+                looks.create_task(self._complete_row(row))
+                await asyncio.sleep(0)  # a large topic takes milliseconds: others have their turn before the next one
 
     async def _complete_row(self, row: MetadataResponseTopic) -> None:
         topic, count = self._topics.named(row.name or ""), row.undeleted_partition_count
-        retired = frozenset(each.partition_index for each in row.partitions if each.partition_index >= count)
-        if topic is None or not retired:
+        if topic is None:
             return
+        retired = frozenset(each.partition_index for each in row.partitions if each.partition_index >= count)
         empty = await self._empty(topic, retired)
         if topic.layout.epoch == row.layout_epoch:
             row.partitions = [each for each in row.partitions if each.partition_index not in empty]
@@ -74,3 +76,9 @@ class RetiredPartitions:
             return frozenset()
         ends = {q: layout.last_bounds[q].offset for q in partitions}
         return frozenset(q for q, end in ends.items() if starts.get(q, -1) >= end)
+
+
+def _has_retired(row: MetadataResponseTopic) -> bool:
+    """Whether a topic shows retired partitions, which come last."""
+    count = row.get("undeleted_partition_count", -1)
+    return count >= 0 and bool(row.partitions) and row.partitions[-1].partition_index >= count

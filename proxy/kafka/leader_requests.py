@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import api
@@ -31,9 +31,8 @@ Row: TypeAlias = Mapping[str, Any]
 """What a broker says of a partition; `error_code` is always there."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionQuestion:
-    """What is asked of one partition."""
+class PartitionQuestion(NamedTuple):
+    """What is asked of one partition. There may be thousands at once: a tuple is made and found in no time."""
 
     topic: str
     partition: int

@@ -81,6 +81,11 @@ class RunHistory:
         return len(self._starts)
 
     @property
+    def most_steps(self) -> int:
+        """At least as many as `steps`, found at once: in one epoch a run lives in one segment."""
+        return len({each.id.epoch for each in self._segments}) * self.count
+
+    @property
     def steps(self) -> int:
         """How often any of the runs has gone on in another segment, which is what deriving the chains takes."""
         segments = ((self._epochs[each.id.epoch], each.id.partition) for each in self._segments)

@@ -34,7 +34,7 @@ def why_unsound(layout: Layout) -> str:
     counts = (why_not(layout.n, epoch.u, layout.v_count) for epoch in layout.epochs)
     if problem := next(filter(None, counts), None) or next(_too_many(layout, 1.0), None):
         return problem
-    if len({segment.id for segment in layout.segments}) < len(layout.segments):
+    if len({(segment.id.partition, segment.id.epoch) for segment in layout.segments}) < len(layout.segments):
         return "a segment stands there twice"
     if odd := [segment.id for segment in layout.segments if not _is_possible(segment, layout.epoch)]:
         return f"segment {odd[0]} is impossible"
@@ -71,7 +71,7 @@ def _too_many(layout: Layout, share: float) -> Iterator[str]:
 def _too_many_steps(layout: Layout, share: float) -> Iterator[str]:
     most = MOST_STEPS * share
     history = RunHistory(layout.residence.placements, layout.epochs, layout.segments)
-    if len(layout.segments) * history.count > most and (steps := history.steps) > most:
+    if history.most_steps > most and (steps := history.steps) > most:
         yield f"it has {steps} steps of virtual partitions behind it, and at most {most:.0f} are followed"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -213,6 +214,30 @@ def test_retired_partitions_are_asked_about_once_in_a_while_and_gone_for_good_wh
     worker.now = 2.0
     assert shown() == [0, 1, 3]
     assert worker.asked == [{2, 3}, {2, 3}, {3}]
+
+
+async def test_each_topic_with_retired_partitions_has_a_round_of_the_loop() -> None:
+    """Of a large one the look takes milliseconds: of all in one round, it would hold up all other clients."""
+    names = ("a", "b", "c")
+    topics = Worker(*(replace(resized(4, 2), topic=name) for name in names)).topics
+    rounds, asked_in = 0, list[int]()
+
+    async def count_rounds() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def log_starts(_: str, __: Collection[int], ___: int) -> Mapping[int, int]:
+        asked_in.append(rounds)
+        return {}
+
+    told = {"undeleted_partition_count": 2, "layout_epoch": 2}
+    answer = as_read(response(apis.METADATA), 12, {"topics": [row_of(4, name) | told for name in names]})
+    counting = asyncio.ensure_future(count_rounds())
+    await RetiredPartitions(topics, log_starts).complete(answer)
+    counting.cancel()
+    assert len(set(asked_in)) == len(names)
 
 
 def test_a_partition_that_is_used_again_is_shown_again() -> None:

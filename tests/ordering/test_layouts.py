@@ -62,6 +62,8 @@ def test_chains_are_what_each_virtual_partition_by_itself_would_come_to(layout: 
     assert [v for run in layout.residence.runs for v in run.vs] == list(range(layout.v_count))
     for v in range(layout.v_count):
         assert layout.chains[v].stays == chain_by_its_definition(layout, v)
+    history = RunHistory(layout.residence.placements, layout.epochs, layout.segments)
+    assert history.steps <= history.most_steps
 
 
 @given(COUNTS, st.data())
