@@ -1,0 +1,108 @@
+"""What stands in `__kordon.individual_commits`: what groups have done of partitions, beside their commits.
+
+    key      claims/["orders-readers", "2f0c…", 7]/9d41…-12     the group's id, the topic's, the partition; the writer
+                                                               and its number, by which the record can be taken out
+    value    a version (1 byte), a kind (1 byte), and then, all numbers as 8 bytes, big endian:
+             start   the incarnation, the one that it ends, the stable offset, ranges
+             claim   the incarnation, the stable offset (-1: it says nothing of it), ranges
+    none     another record says what this one said
+
+Ranges are written as they travel (`ranges.py`). A version or kind that is not known is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from pydantic import TypeAdapter
+
+from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
+from kordon.proxy.ordering.ranges import MOST_BYTES, MOST_OFFSET, load_stored
+
+KIND: Final = "claims"
+VERSION: Final = 1
+_START, _CLAIM = 1, 2
+_HEAD: Final = struct.Struct(">BB")
+_OF_START: Final = struct.Struct(">qqq")
+_OF_CLAIM: Final = struct.Struct(">qq")
+MOST_VALUE_BYTES: Final = _HEAD.size + _OF_START.size + 2 * MOST_BYTES
+"""Longer values are not read."""
+_MOST_KEY_CHARS: Final = 40_000
+"""A group's id has up to 32,767 bytes."""
+_PLACE: Final = TypeAdapter(tuple[str, UUID, int])
+
+
+class RecordKey(NamedTuple):
+    """The key of a record."""
+
+    place: PlaceKey
+    writer: str
+    """A name of one worker's, and a number of its own."""
+
+
+def key_of(place: PlaceKey, writer: str, number: int) -> str:
+    """Returns the key of a new record.
+
+    Args:
+        writer: A name that nobody else has, of letters and digits.
+        number: That it has not used before.
+    """
+    return f"{KIND}/{json.dumps([place.group_id, str(place.topic_id), place.partition])}/{writer}-{number}"
+
+
+def place_of(key: str) -> PlaceKey | None:
+    """Returns whose record has a key; None: it is of a kind that this version does not know.
+
+    Raises:
+        ValueError: It is not what its kind says.
+    """
+    kind, _, rest = key.partition("/")
+    if kind != KIND:
+        return None
+    if len(key) > _MOST_KEY_CHARS:
+        raise ValueError(f"its key has {len(key)} characters, and at most {_MOST_KEY_CHARS} are read")
+    place, slash, writer = rest.rpartition("/")
+    if not slash or not writer:
+        raise ValueError("its key names no writer")
+    found = PlaceKey(*_PLACE.validate_json(place))
+    if not 0 <= found.partition < 1 << 31:
+        raise ValueError(f"there is no partition {found.partition}")
+    return found
+
+
+def dump(said: Said) -> bytes:
+    """Writes a record's value."""
+    ranges = said.done.ranges.dump()
+    if isinstance(said, Start):
+        return _HEAD.pack(VERSION, _START) + _OF_START.pack(said.name, said.ends, said.done.stable) + ranges
+    return _HEAD.pack(VERSION, _CLAIM) + _OF_CLAIM.pack(said.incarnation, said.done.stable) + ranges
+
+
+def load(value: bytes) -> Said | None:
+    """Reads a record's value; None: it is of a version or kind that is not known.
+
+    Raises:
+        ValueError: It is not what a record of this version is.
+    """
+    if len(value) > MOST_VALUE_BYTES:
+        raise ValueError(f"it has {len(value)} bytes, and at most {MOST_VALUE_BYTES} are read")
+    if len(value) < _HEAD.size:
+        raise ValueError(f"{len(value)} bytes are too few")
+    version, kind = _HEAD.unpack_from(value)
+    if version != VERSION or kind not in (_START, _CLAIM):
+        return None
+    numbers = _OF_START if kind == _START else _OF_CLAIM
+    if len(value) < _HEAD.size + numbers.size:
+        raise ValueError(f"{len(value)} bytes are too few")
+    *names, stable = numbers.unpack_from(value, _HEAD.size)
+    if not 0 < names[0] <= MOST_INCARNATION or not all(0 <= each <= MOST_INCARNATION for each in names):
+        raise ValueError(f"there is no incarnation {names}")
+    if not NO_OFFSET <= stable <= MOST_OFFSET:
+        raise ValueError(f"there is no offset {stable}")
+    done = Done(stable, load_stored(value[_HEAD.size + numbers.size :]))
+    if done.ranges and next(iter(done.ranges))[0] <= stable:
+        raise ValueError("its first range is not behind its stable offset")
+    return Start(names[0], names[1], done) if kind == _START else Claim(names[0], done)
