@@ -11,11 +11,14 @@ from confluent_kafka.admin import AclOperation, AdminClient, ResourcePatternType
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
+from kordon.proxy.ordering.identity import NO_V, tag, writer_id
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.testing.broker_features import SECOND_PROTOCOL, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
+from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect_transactions import DialectTransactions
 from kordon.testing.exact_transactions import ExactTransactions, TransactionRefused
-from kordon.testing.managed_clients import create_managed, create_ordinary, resize
+from kordon.testing.managed_clients import create_managed, create_ordinary, read_to_ends, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Allowed, Secured, log_in, login
@@ -254,6 +257,38 @@ def test_partitions_that_were_never_added_are_written_to_only_beside_one_that_wa
     assert log_words(open_cluster.bootstrap(), topic, 0) == ["witness 1", "v3 v1 beside 0", "commit"]
 
 
+@pytest.mark.parametrize("protocol", BOTH)
+def test_a_transaction_of_the_dialect(
+    open_cluster: Cluster, takers: list[ProxyProcess], topic: str, protocol: Protocol
+) -> None:
+    """What was chosen by another count is refused and leaves no gap; readers of both kinds wait for the commit."""
+    with DialectTransactions(takers[0].bootstrap, topic, protocol) as client:
+        client.init()
+        if protocol is Protocol.V1:
+            client.add(topic, 1)
+        client.produce(topic, 1, "a")
+        client.count = 4
+        with pytest.raises(TransactionRefused, match="INVALID_PARTITION_METADATA"):
+            client.produce(topic, 1, "chosen by another count")
+        client.count = 3
+        client.produce(topic, 1, "b")
+        assert read_committed(takers[1], topic) == []
+        client.commit()
+        if protocol is Protocol.V1:
+            client.add(topic, 1)
+        client.produce(topic, 1, "c")
+        client.abort()
+    assert sorted(read_committed(takers[1], topic)) == ["a", "b"]
+    kind = f"v{NO_V} {protocol.value}"
+    one = [witness(protocol), f"{kind} a", f"{kind} b", "commit"]
+    assert log_words(open_cluster.bootstrap(), topic, 1)[:4] == one
+
+
+def read_committed(proxy: ProxyProcess, topic: str) -> list[str]:
+    settings = {"bootstrap.servers": proxy.bootstrap, "isolation.level": "read_committed"}
+    return [(each.value() or b"").decode() for each in read_to_ends(settings, topic)]
+
+
 def test_brokers_offer_no_two_phase_commits(open_cluster: Cluster, takers: list[ProxyProcess]) -> None:
     """InitProducerId 6 is unstable up to Kafka 4.4. A version that offers it has to be looked at (KIP-939)."""
     for bootstrap in (open_cluster.bootstrap(), takers[0].bootstrap):
@@ -277,11 +312,18 @@ def guarded() -> Iterator[Secured]:
         yield found
 
 
-def exact(secured: Secured, user: str, transactional_id: str, protocol: Protocol) -> ExactTransactions:
+def exact(
+    secured: Secured,
+    user: str,
+    transactional_id: str,
+    protocol: Protocol,
+    kind: type[ExactTransactions] = ExactTransactions,
+) -> ExactTransactions:
     def connect(address: str) -> PlainConnection:
-        return log_in(PlainConnection(address), user)
+        introduced = DialectConnection if kind is DialectTransactions else PlainConnection
+        return log_in(introduced(address), user)
 
-    return ExactTransactions(secured.kordon.bootstrap, transactional_id, protocol, connect)
+    return kind(secured.kordon.bootstrap, transactional_id, protocol, connect)
 
 
 @pytest.mark.broker
@@ -303,3 +345,38 @@ def test_nobody_writes_into_anothers_transaction(guarded: Secured, protocol: Pro
     words = log_words(guarded.cluster.bootstrap(), "guarded", 0)
     assert not [each for each in words if "forged" in each]
     assert words[-4:] == [witness(protocol), *[f"v3 {protocol.value} mine"] * 2, "commit"]
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("protocol", BOTH)
+def test_nobody_writes_into_anothers_transaction_by_the_dialect(guarded: Secured, protocol: Protocol) -> None:
+    """OWN-TRANSACTION: nor with ids that look like those in the log."""
+    name = f"alice-dialect-{protocol.value}"
+    alice = exact(guarded, "alice", name, protocol)
+    mallory = exact(guarded, "mallory", name, protocol, DialectTransactions)
+    with alice, mallory:
+        alice.init()
+        if protocol is Protocol.V1:
+            alice.add("guarded", 11)
+        alice.produce("guarded", 11, "mine")
+        producer_id, epoch = alice.identity
+        for forged_id, code in (
+            (producer_id, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+            (producer_id | 1 << 39, Code.INVALID_PRODUCER_ID_MAPPING),
+            (tag(11, 0, writer_id(producer_id, protocol)), Code.INVALID_PRODUCER_ID_MAPPING),
+        ):
+            mallory.identity = forged_id, epoch
+            assert mallory.send("guarded", 2, mallory.batch("guarded", 2, "forged")).error_code == code
+        asked: dict[str, object] = {
+            "v3_and_below_transactional_id": name,
+            "v3_and_below_producer_id": producer_id,
+            "v3_and_below_producer_epoch": epoch,
+            "v3_and_below_topics": [{"name": "guarded", "partitions": list(range(5_000))}],
+        }
+        (row,) = mallory.leader("guarded", 2).ask(apis.ADD_PARTITIONS_TO_TXN, 3, asked).results_by_topic_v3_and_below
+        codes = {each.partition_error_code for each in row.results_by_partition}
+        assert codes == {Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
+        alice.produce("guarded", 11, "mine")
+        alice.commit()
+    words = log_words(guarded.cluster.bootstrap(), "guarded", 2)
+    assert words[-4:] == [witness(protocol), *[f"v11 {protocol.value} mine"] * 2, "commit"]
