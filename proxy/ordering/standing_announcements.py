@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kordon.proxy.ordering.known_topics import KnownTopics
@@ -56,7 +57,9 @@ class StandingAnnouncements:
             return False
         made = self._made.get(record.topic)
         is_own = made is not None and record in made
-        if made is None or not is_own or record == made[-1]:
+        if not is_own:
+            self.standing[record.topic] = replace(record, ends=None)  # nobody has been told, and nobody waited for
+        elif made is not None and record == made[-1]:
             self.standing[record.topic] = record
         return not is_own
 

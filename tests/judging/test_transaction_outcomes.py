@@ -177,6 +177,15 @@ def test_nobody_waits_for_ever_nor_for_too_much(monkeypatch: pytest.MonkeyPatch)
     assert came.decided == {1: NOBODY, 2: NOBODY, 3: True}
 
 
+def test_what_was_read_by_a_version_that_kept_no_outcomes_is_known_to_nobody() -> None:
+    """It is placed now, and was read before."""
+    rows = table(transaction_log("W5 d5 C5"), BATCHES)
+    placed = shaped(owned(rows, table(layout_rows(ONE)["stays"], STAYS)), PLACED)
+    facts, state = with_outcomes(replace(nothing(), placed=placed), empty(transaction_outcomes.STATE))
+    assert facts.decided.select("first_offset", "records", "stream", "is_committed").rows() == [(1, 1, 0, NOBODY)]
+    assert (facts.undecided.height, state["undecided"].height) == (0, 0)
+
+
 def test_a_log_full_of_repetitions_is_given_up() -> None:
     """Somebody who writes round Kordon makes nobody look through them without end."""
     rows = transaction_log(" ".join(["W5", "e5", *["W5"] * 50, "C6"]))

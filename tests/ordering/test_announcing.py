@@ -340,6 +340,14 @@ def test_what_no_controller_has_announced_is_noticed_and_withdrawn() -> None:
     assert not made.announcing.stands("orders"), "the newest record counts"
 
 
+def test_a_change_that_somebody_else_has_announced_is_announced_by_the_controller() -> None:
+    """Else a forged one that says that all are told, and who is older, would stand for both (OLDER-FIRST)."""
+    made = controller("a")
+    assert made.announcing.announced.is_others(AnnouncementRecord("forged", "orders", 7, MOVING, {0: 0, 1: 0, 2: 0}))
+    record = announce(made)
+    assert (record.number, dict(record.coming), record.ends) == (8, MOVING, None)
+
+
 def test_announcements_of_former_controllers_and_of_other_topics_are_nobodys_forgery() -> None:
     """What comes back late from the log is known as well."""
     made = controller("a")

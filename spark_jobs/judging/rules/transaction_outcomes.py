@@ -55,7 +55,7 @@ def with_outcomes(facts: Facts, state: State) -> tuple[Facts, State]:
         state: What this returned before.
     """
     known, new = state["undecided"], _new(facts)
-    if known.is_empty() and new.is_empty():
+    if known.is_empty() and new.is_empty() and facts.placed.get_column("protocol").null_count() == facts.placed.height:
         return facts, state
     rows = _given_up(_decided(_placed(stacked(_UNDECIDED, known, new), facts), facts), facts)
     is_nobodys = pl.col("kind").is_not_null() & ~pl.col("kind").is_in([OWN, OPENED])
@@ -86,16 +86,25 @@ def _new(facts: Facts) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Adds whose batches are, once that is certain; readers of virtual partitions get some record by record."""
-    placed = facts.placed.filter(pl.col("protocol").is_not_null()).select(
+    """Adds whose batches are, once that is certain; readers of virtual partitions get some record by record.
+
+    Of a batch that came before outcomes were kept, nobody can say what became of it.
+    """
+    of_transactions = facts.placed.filter(pl.col("protocol").is_not_null())
+    if of_transactions.is_empty():
+        return rows
+    placed = of_transactions.select(
         *_PLACE,
         pl.col("base_offset").alias("first_offset"),
         pl.col("kind").alias("_kind"),
         pl.when(pl.col("kind") == OWN).then("given_as").alias("_stream"),
+        *(pl.col(name).alias(f"_{name}") for name in ("last_offset", "records")),
+    ).unique(_BATCH)
+    lost = placed.join(rows, on=_BATCH, how="anti").select(
+        *_BATCH, *(pl.col(f"_{name}").alias(name) for name in ("last_offset", "records")), is_decided=pl.lit(value=True)
     )
-    if placed.is_empty():
-        return rows
-    told = rows.join(placed.unique(_BATCH), on=_BATCH, how="left", maintain_order="left")
+    every = stacked(_UNDECIDED, rows, lost)
+    told = every.join(placed.drop("_last_offset", "_records"), on=_BATCH, how="left", maintain_order="left")
     return told.with_columns(
         pl.coalesce("kind", "_kind").alias("kind"), pl.coalesce("stream", "_stream").alias("stream")
     )
