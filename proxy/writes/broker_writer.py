@@ -28,6 +28,7 @@ from kordon.proxy.writes.leader_lookup import LeaderLookup
 from kordon.proxy.writes.stream_queue import Sent, StreamQueue, WriterId
 from kordon.proxy.writes.unsent_writes import UnsentWrites
 from kordon.proxy.writes.write_answers import WriteAnswers
+from kordon.proxy.writes.write_outcomes import LEADER_ERRORS
 
 REQUESTS_UNDER_WAY: Final = 2
 """One that the broker works on, and one behind it; what comes meanwhile is merged into fewer requests."""
@@ -217,7 +218,18 @@ class BrokerWriter:
                 answer = []
             outcomes = {(name, outcome.partition): outcome for name, rows in answer for outcome in rows}
         self._answers.take_in([(sent, outcomes.get(sent.place)) for sent in request.sent])
+        self._turn_away([place for place, outcome in outcomes.items() if outcome.error_code in LEADER_ERRORS])
         self._schedule()
+
+    def _turn_away(self, partitions: Iterable[Partition]) -> None:
+        """Has what waits for partitions that this broker does not lead go to the leader.
+
+        A queue keeps its turn while something waits in it. If its clients send again at once, that is for good.
+        """
+        for partition in partitions:
+            for queue in self._turns.pop(partition, ()):
+                queue.has_turn = False
+                queue.go_on()
 
     def dial(self) -> None:
         """Connects, if it is not connected: whoever is about to write need not wait for that."""

@@ -15,7 +15,7 @@ from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 from kordon.proxy.writes import unsent_writes, write_answers
 from kordon.proxy.writes.broker_writer import REQUESTS_UNDER_WAY
 from kordon.proxy.writes.stall_avoidance import WRITERS_PER_BROKER
-from kordon.testing.fake_broker import Asked, led
+from kordon.testing.fake_broker import Answer, Asked, led
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.random_logs import LEADER_EPOCH, NAME
 from kordon.testing.writes_in_memory import WritesInMemory
@@ -28,6 +28,13 @@ class Stage(WritesInMemory):
 
     def __init__(self) -> None:
         super().__init__(Layout.created(NAME, UUID(int=1), 1, V_COUNT), PARTITIONS, nodes=(1, 2))
+        self.deposed = 0
+        """The node that leads nothing any more."""
+
+    async def produce(self, asked: Asked) -> Answer:
+        """Answers as brokers do."""
+        self.error_code = Code.NOT_LEADER_OR_FOLLOWER if asked.node_id == self.deposed else Code.NONE
+        return await super().produce(asked)
 
     def send(
         self, value: str, *, v: int = 0, sequence: int = 0, producer_id: int = 7, acks: int = -1
@@ -161,6 +168,25 @@ async def test_a_leader_that_moves_is_written_to_when_the_former_one_has_answere
         assert (await first, await second) == (0, 0)
         assert stage.logs[0].values == ["c-0", "c-1"]
         assert [asked.node_id for asked in stage.requests] == [1, 2]
+
+
+async def test_what_waits_for_a_broker_that_does_not_lead_goes_to_the_leader() -> None:
+    """Or else a stream of which something waits all the time would stay with a broker that refuses everything."""
+    async with a_stage() as stage:
+        held = stage.broker.hold(apis.PRODUCE)
+        under_way: list[asyncio.Task[int]] = []
+        for number in range(REQUESTS_UNDER_WAY):
+            under_way.append(stage.send(f"c-{number}", producer_id=20 + number))
+            await stage.rest()
+        waiting = [stage.send(f"d-{number}", producer_id=30 + number) for number in range(3)]
+        await stage.rest()
+        stage.broker.topics[NAME] = led(range(PARTITIONS), node_id=2, epoch=LEADER_EPOCH + 1)
+        stage.deposed = 1
+        held.let_go()
+        assert await asyncio.gather(*under_way) == [Code.NOT_LEADER_OR_FOLLOWER] * REQUESTS_UNDER_WAY
+        assert await asyncio.gather(*waiting) == [Code.NONE] * 3
+        assert [asked.node_id for asked in stage.requests] == [1] * REQUESTS_UNDER_WAY + [2] * 3
+        assert stage.logs[0].values == ["d-0", "d-1", "d-2"]
 
 
 async def test_a_write_that_has_a_turn_goes_to_where_its_stream_lives_when_it_is_sent() -> None:
