@@ -26,7 +26,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.range_text import METADATA_BYTES, Owner, UnreadRanges, build, parse
-from kordon.client.cooperative.ranges import Range
+from kordon.client.cooperative.ranges import Range, settled
 from kordon.client.requests import METADATA, WireRequest
 
 # pyright: reportPrivateUsage=false
@@ -108,7 +108,7 @@ class CommitMetadata:
         await self._learn_ids({tp.topic for tp in partitions})
         commits: Mapping[TopicPartition, Any] = await self._coordinator.fetch_committed_offsets(list(partitions))
         found = {tp: Found(each.offset, self._ranges(tp, each)) for tp, each in commits.items()}
-        return await self._within_the_log(found)
+        return await self._from_the_start_of_the_log(await self._within_the_log(found))
 
     async def write(self, progress: Mapping[TopicPartition, Progress]) -> None:
         """Commits the stable offsets, with the ranges behind them as metadata.
@@ -218,3 +218,28 @@ class CommitMetadata:
                     reach,
                 )
         return believed
+
+    async def _from_the_start_of_the_log(self, found: Mapping[TopicPartition, Found]) -> dict[TopicPartition, Found]:
+        """Goes on where a log begins now, if retention has taken the record that held the committed offset.
+
+        That offset would be out of range, and `auto_offset_reset` might skip what nobody has handled. Where it is not
+        known, it is left to that.
+        """
+        behind = dict(found)
+        try:
+            starts: Mapping[TopicPartition, int] = await self._consumer.beginning_offsets(list(found)) if found else {}
+        except (TimeoutError, KafkaError) as error:
+            _log.warning("It is not known where %s begin now: %r", sorted(found), error)
+            return behind
+        for tp, start in starts.items():
+            if start > found[tp].offset:
+                stable, ranges = settled(start, found[tp].ranges)
+                behind[tp] = Found(stable, tuple(ranges))
+                _log.warning(
+                    "%s begins at %d, and everything was finished before %d only: the records between, as far as they "
+                    "were not finished, are gone unhandled",
+                    tp,
+                    start,
+                    found[tp].offset,
+                )
+        return behind

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -82,6 +82,11 @@ class Topic:
                     if await is_made():
                         return
                 await asyncio.sleep(0.1)
+
+    async def delete_up_to(self, offset: int) -> None:
+        """Deletes the records before an offset, as retention does."""
+        async with self._admin() as admin:
+            await admin.delete_records({self.tp: RecordsToDelete(offset)})
 
     async def send(self, *keys: bytes | None, partition: int | None = 0, **options: Any) -> None:
         """Sends a record of each key; its value is its number in this call."""
@@ -217,6 +222,22 @@ async def test_ranges_beyond_the_end_of_the_log_are_not_believed(
     monkeypatch.setattr(AIOKafkaConsumer, "end_offsets", shorter)
     assert await again(topic) == {1, 2, 3, 4, 5}
     assert "ends at 5, and ranges up to 6" in caplog.text
+
+
+async def test_what_retention_has_taken_undone_does_not_hold_or_skip_the_rest(
+    topic: Topic, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The next member would find its offset out of range, and `latest` would skip what nobody has handled."""
+    await left_with_gaps(topic)
+    await topic.delete_up_to(3)
+    handler = Handler()
+    consumer = topic.consumer(auto_offset_reset="latest")
+    with caplog.at_level(logging.WARNING, "kordon"):
+        await handled(
+            consumer, handler, lambda: topic.tp in consumer.assignment() and consumer.progress(topic.tp).stable >= 6
+        )
+    assert set(handler.handled) == {4}
+    assert "begins at 3, and everything was finished before 1 only" in caplog.text
 
 
 async def test_without_a_commit_the_place_where_a_group_begins_is_committed(topic: Topic) -> None:

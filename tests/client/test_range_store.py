@@ -12,7 +12,9 @@ from aiokafka.errors import CommitFailedError, IllegalGenerationError, OffsetMet
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from kordon.client.cooperative.entry import Progress
-from kordon.client.cooperative.range_store import CommitMetadata
+from kordon.client.cooperative.range_store import CommitMetadata, Found
+
+# pyright: reportPrivateUsage=false
 
 TP = TopicPartition("t", 0)
 MANY = Progress(0, tuple((10 * n, 10 * n + 3) for n in range(1, 3_000)))
@@ -103,3 +105,29 @@ async def test_a_broker_that_takes_less_metadata_gets_less(
     await store.write({TP: MANY})
     assert [len(each[TP].metadata) // 1000 for each in coordinator.sent] == [4, 2, 1]
     assert "offset.metadata.max.bytes" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("start", "found"),
+    [
+        (0, Found(41, ((43, 46), (48, 50)))),
+        (41, Found(41, ((43, 46), (48, 50)))),
+        (42, Found(42, ((43, 46), (48, 50)))),
+        (44, Found(46, ((48, 50),))),
+        (99, Found(99)),
+        (None, Found(41, ((43, 46), (48, 50)))),
+    ],
+)
+async def test_a_member_begins_no_earlier_than_the_log(start: int | None, found: Found) -> None:
+    """What is gone cannot be handled any more; where the log begins may not be known."""
+
+    async def beginning_offsets(partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        if start is None:
+            raise TimeoutError
+        return dict.fromkeys(partitions, start)
+
+    consumer: Any = SimpleNamespace(beginning_offsets=beginning_offsets)
+    store = CommitMetadata(consumer, "g")
+    committed = {TP: Found(41, ((43, 46), (48, 50)))}
+    assert await store._from_the_start_of_the_log(committed) == {TP: found}
+    assert await store._from_the_start_of_the_log({}) == {}
