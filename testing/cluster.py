@@ -10,25 +10,16 @@ import os
 import signal
 import subprocess
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from kordon.codecs import apis
-from kordon.testing.broker_config import (
-    SCRAM_MECHANISMS,
-    USERS,
-    BrokerPorts,
-    needs_zookeeper,
-    properties,
-    protocol_of,
-    write_properties,
-)
+from kordon.testing.broker_config import BrokerPorts, needs_zookeeper, properties, protocol_of, write_properties
 from kordon.testing.certificates import Certificates, make_certificates
 from kordon.testing.folders import make_folder, remove_folder
+from kordon.testing.formatted import format_folder, new_id
 from kordon.testing.jars import class_archive, jars_dir, kafka_version, locked
 from kordon.testing.java_process import DIES_WITH_PARENT, START_SECONDS, ClusterFailed, JavaProcess, java_command
 from kordon.testing.kafka_tools import tool_command
@@ -142,7 +133,7 @@ class Cluster:
             port = ports[0].controller  # that nobody else uses without KRaft
             self.zookeeper = ZooKeeper(port, jars, self.folder / "zookeeper")
         zookeeper_address = self.zookeeper.address if self.zookeeper else None
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_id()
         for each in ports:
             own = self.folder / f"broker-{each.node_id}"
             own.mkdir()
@@ -150,7 +141,8 @@ class Cluster:
             write_properties(own / "server.properties", lines)
             java = [*java_command(jars, own), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="]
             if self.zookeeper is None:
-                _format(each, java, own, cluster_id)
+                with_users = any(protocol_of(name).startswith("SASL") for name in each.by_listener)
+                format_folder(each.node_id, own, cluster_id, self.version, java, with_users=with_users)
             command = [*java, *jvm, "kafka.Kafka", "server.properties"]
             self.brokers.append(Broker(each, own, command, self.zookeeper))
 
@@ -291,22 +283,6 @@ def _take_ports(
         )
         for number in range(brokers)
     ]
-
-
-def _format(ports: BrokerPorts, java: Sequence[str], folder: Path, cluster_id: str) -> None:
-    """Writes the first metadata, the users of SCRAM among them."""
-    scram = [
-        argument
-        for name, password in USERS.items()
-        for mechanism in SCRAM_MECHANISMS
-        for argument in ("--add-scram", f"{mechanism}=[name={name},password={password}]")
-        if any(protocol_of(listener).startswith("SASL") for listener in ports.by_listener)
-    ]
-    given_id = f"--cluster-id={cluster_id}"  # one word: an id may begin with a dash, like a flag
-    command = [*java, "kafka.tools.StorageTool", "format", given_id, "-c", "server.properties", *scram]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=START_SECONDS, check=False)
-    if done.returncode:
-        raise ClusterFailed(f"formatting broker {ports.node_id} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
 
 
 @contextmanager
