@@ -55,6 +55,11 @@ _END_VERSIONS: Final = range(4)
 _RETRY_SECONDS: Final = 0.005
 _REDIAL_SECONDS: Final = 0.2
 _FENCED: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED})
+_FORGOTTEN: Final = (
+    "brokers have forgotten it, because no layout has changed for transactional.id.expiration.ms; whoever leads begins"
+    " anew, and nobody needs to do anything"
+)
+"""What is said of the transactional id. A former controller cannot write under it either (ONE-CONTROLLER)."""
 _COORDINATOR_MOVED: Final = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})
 _TRANSIENT: Final = _COORDINATOR_MOVED | {
     Code.CONCURRENT_TRANSACTIONS,  # markers of the transaction before are still being written
@@ -250,6 +255,8 @@ class LayoutsWriter:
         if code in _FENCED:
             self.state = WriterState.FENCED
             raise Fenced(f"{what}: another controller writes now ({name_of(code)})")
+        if code == Code.INVALID_PRODUCER_ID_MAPPING:
+            raise UpstreamUnavailable(f"{what} of {self._transactional_id}: {_FORGOTTEN} ({name_of(code)})")
         if code != Code.NONE:
             raise UpstreamUnavailable(f"{what}: {name_of(code)}")
 

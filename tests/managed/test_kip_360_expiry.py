@@ -2,12 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 
 import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
-from kordon.testing.broker_features import DESCRIBED_PRODUCERS, FORGOTTEN_PRODUCERS
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.proxy.kafka.batches import NewRecord
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.own_topics.layouts_writer import TRANSACTIONAL_ID, LayoutsWriter, NotCommitted
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS, FORGOTTEN_PRODUCERS, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
+from kordon.testing.cluster_links import links_to
 from kordon.testing.emptied import emptied
 from kordon.testing.jars import DEFAULT, kafka_version
 from kordon.testing.kip_360 import coordinator_plays as asked
@@ -25,7 +32,9 @@ from kordon.testing.kip_360.lent_client import LentClient
 from kordon.testing.kip_360.runs import Run, answers
 from kordon.testing.kip_360.table import COORDINATOR, EXPIRED_IDS, EXPIRED_PRODUCERS, OVERFLOWS, Where, told
 from kordon.testing.managed_clients import create_managed, create_ordinary, resize
+from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker
 OF_COORDINATORS = {Where.DIRECT: "direct", Where.UNTOUCHED: "ordinary"} | (
@@ -127,6 +136,38 @@ def test_producers_are_forgotten(brokers: Cluster, two: list[ProxyProcess], stag
         "grown-before": Where.FORGOTTEN_LATER,
     }
     assert found == {name: told(EXPIRED_PRODUCERS, where, kafka_version()) for name, where in places.items()}
+
+
+@pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason)
+def test_a_controller_outlives_its_own_transactional_id(brokers: Cluster, two: list[ProxyProcess]) -> None:
+    """Brokers forget it when no layout has changed for a week: the controller begins anew, and a change comes about."""
+    admin = create_managed(two[0].bootstrap, "idle")
+    wait_until("the broker has forgotten it", partial(is_forgotten, brokers.bootstrap(), TRANSACTIONAL_ID))
+    resize(admin, "idle", 4).result(60)
+
+
+@pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason)
+async def test_a_former_controller_writes_no_layouts_though_brokers_have_forgotten_it(brokers: Cluster) -> None:
+    """ONE-CONTROLLER: epochs of the transactional id begin anew, with another producer id."""
+    create_ordinary(brokers.bootstrap(), "layouts", 1)
+    async with links_to(brokers) as links:
+        former, present = (LayoutsWriter(Brokers(links), "layouts", "layouts") for _ in range(2))
+        await former.open()
+        assert await former.commit([NewRecord("a", b"1")]) == [0]
+        await until("the broker has forgotten it", partial(is_forgotten, brokers.bootstrap(), "layouts"))
+        await present.open()
+        assert await present.commit([NewRecord("a", b"2")]) == [2], "behind the marker of the first"
+        with pytest.raises(NotCommitted, match=r"brokers have forgotten it, .*transactional\.id\.expiration\.ms"):
+            await former.commit([NewRecord("a", b"3")])
+        assert await present.commit([NewRecord("a", b"4")]) == [4]
+        for each in (former, present):
+            await each.close()
+
+
+def is_forgotten(bootstrap: str, transactional_id: str) -> bool:
+    with PlainConnection(bootstrap) as client:
+        answer = client.ask(apis.DESCRIBE_TRANSACTIONS, 0, {"transactional_ids": [transactional_id]})
+    return bool(answer.transaction_states[0].error_code == Code.TRANSACTIONAL_ID_NOT_FOUND)
 
 
 def test_epochs_that_kordon_lends_are_those_of_newer_brokers(brokers: Cluster) -> None:
