@@ -22,6 +22,7 @@ FAILED_TWICE = {
     "lead",
     "look at the lag of groups",
     "look through compacted topics",
+    "look whether transactions are verified",
     "renew the lease",
     "sweep connections",
     "upkeep",

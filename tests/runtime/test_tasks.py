@@ -38,6 +38,7 @@ KEPT = {
     "look for last values",
     "look through a compacted log",
     "look through compacted topics",
+    "look whether transactions are verified",
     "read lent epochs to their end",
     "read reports to their end",
     "read the layouts again",
