@@ -106,7 +106,7 @@ class OrderedSender(Sender):
             self._transactions.fail(TransactionRefusedError({tp.topic for tp in tps}))
             return False
         finally:
-            self._outbox.wake()
+            self._outbox._wake()
 
     async def _do_txn_commit(self, commit_result: TransactionResult) -> None:
         """Sends what is left, and ends the transaction; after a failure it begins the next epoch.

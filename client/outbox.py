@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
@@ -78,13 +78,13 @@ class Outbox(MessageAccumulator):
             IllegalOperation: The transaction has ended, or has failed, while there was no room.
         """
         while True:
-            self._refuse_if_closed()
-            self._identities.require_transaction()
+            self._require_open()
             batch = self._last_batch(TopicPartition(homes.layout.topic, homes.home(place)))
             future = batch.append_at(place, key, value, timestamp_ms, headers)
             if future is not None:
                 return future
-            timeout_seconds = await self._wait_for_room(batch, timeout_seconds)
+            self._wake()
+            timeout_seconds = await _wait_for_room(batch, timeout_seconds)
 
     async def add_message(  # noqa: PLR0917  as the parent
         self,
@@ -106,13 +106,13 @@ class Outbox(MessageAccumulator):
             IllegalOperation: The transaction has ended, or has failed, while there was no room.
         """
         while (homes := self._topics.get(tp.topic)) is None:
-            self._refuse_if_closed()
-            self._identities.require_transaction()
+            self._require_open()
             batch = self._last_batch(tp)
             future: asyncio.Future[RecordMetadata] | None = batch.append(key, value, timestamp_ms, headers=headers)
             if future is not None:
                 return future
-            timeout = await self._wait_for_room(batch, timeout)
+            self._wake()
+            timeout = await _wait_for_room(batch, timeout)
         return await self.add(
             homes,
             self._places.find(homes.layout, tp.partition, key),
@@ -174,7 +174,7 @@ class Outbox(MessageAccumulator):
         """Returns the batches that can go out now, by node; places that were late go to their new homes first."""
         self.notice_answers()
         if (lost := self._identities.lost) is not None:
-            self._give_up(lost)
+            _give_up(self._batches, self._pending_batches, lost)
         if self._identities.are_missing:
             self._wake()  # the sender gets another producer id, and comes back
             return defaultdict(dict), False
@@ -214,34 +214,12 @@ class Outbox(MessageAccumulator):
         waiting = self._batches.get(tp)
         return waiting[-1] if waiting else self._append_batch(self.create_builder(), tp)
 
-    def _refuse_if_closed(self) -> None:
+    def _require_open(self) -> None:
         if self._closed:
             raise ProducerClosed
         if self._exception is not None:
             raise copy.copy(self._exception)
-
-    async def _wait_for_room(self, batch: OrderedBatch, seconds: float) -> float:
-        """Waits until a full batch has gone; returns the seconds that are left."""
-        self._wake()
-        start = time.monotonic()
-        await batch.wait_drain(seconds)
-        left = seconds - (time.monotonic() - start)
-        if left <= 0:
-            raise KafkaTimeoutError
-        return left
-
-    def _give_up(self, lost: BaseException) -> None:
-        """Fails what waits to be sent in a transaction that has failed."""
-        queues = list(self._batches.values())
-        self._batches.clear()
-        for batch in (batch for queue in queues for batch in queue):
-            if batch.retry_count:
-                self._pending_batches.add(batch)  # which it leaves when it ends
-            batch.failure(lost)
-
-    def wake(self) -> None:
-        """Lets the sender look for what can be sent: a partition has been added to the transaction."""
-        self._wake()
+        self._identities.require_transaction()
 
     def _wake(self) -> None:
         if not self._waiter_future.done():
@@ -279,3 +257,25 @@ class Outbox(MessageAccumulator):
                     housed = self._append_batch(self.create_builder(), housed.tp)
                     housed.append_held(record)
                 housed.inherit(batch)
+
+
+async def _wait_for_room(batch: OrderedBatch, seconds: float) -> float:
+    """Waits until a full batch has gone; returns the seconds that are left."""
+    start = time.monotonic()
+    await batch.wait_drain(seconds)
+    left = seconds - (time.monotonic() - start)
+    if left <= 0:
+        raise KafkaTimeoutError
+    return left
+
+
+def _give_up(
+    queues: dict[TopicPartition, deque[OrderedBatch]], pending: set[OrderedBatch], lost: BaseException
+) -> None:
+    """Fails what waits to be sent in a transaction that has failed."""
+    batches = [batch for queue in queues.values() for batch in queue]
+    queues.clear()
+    for batch in batches:
+        if batch.retry_count:
+            pending.add(batch)  # which it leaves when it ends
+        batch.failure(lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaError, ProducerFenced
@@ -18,7 +18,15 @@ CALL_SECONDS = 60.0
 
 
 class Writer:
-    """One life."""
+    """One life.
+
+    Attributes:
+        kind: Whose producer it is.
+        tells_places: Whether that tells the partitions and offsets of virtual partitions.
+    """
+
+    kind: ClassVar[type[AIOKafkaProducer]] = AIOKafkaProducer
+    tells_places: ClassVar[bool] = True
 
     def __init__(self, task: Task, transactions: Transactions) -> None:
         self._task = task
@@ -35,14 +43,14 @@ class Writer:
             ends = producer.commit_transaction if commits else producer.abort_transaction
             await asyncio.wait_for(ends(), CALL_SECONDS)
             begun.over(COMMITTED if commits else ABORTED)
-        except (KafkaError, TimeoutError) as error:
+        except (KafkaError, IllegalOperation, TimeoutError) as error:
             await self._give_up(producer, begun, error)
 
     async def _start(self) -> AIOKafkaProducer:
         config: dict[str, Any] = {"transactional_id": self._task.name, "linger_ms": 2, "metadata_max_age_ms": 1000}
         config |= {"transaction_timeout_ms": 30_000, "request_timeout_ms": 15_000}
         while True:
-            producer = AIOKafkaProducer(bootstrap_servers=self._task.bootstrap, **config)
+            producer = self.kind(bootstrap_servers=self._task.bootstrap, **config)
             try:
                 await producer.start()
             except KafkaError as error:
@@ -62,7 +70,7 @@ class Writer:
             answers.append((key, sequence, sent))
         for key, sequence, answer in answers:
             at = await answer
-            if at.offset >= 0:
+            if at.offset >= 0 and self.tells_places:
                 begun.acknowledged(key, sequence, at.partition, at.offset)
 
     async def _give_up(self, producer: AIOKafkaProducer, begun: Open, error: Exception) -> None:
@@ -83,10 +91,10 @@ class Writer:
             await self._producer.stop()
 
 
-async def _write(task: Task) -> None:
+async def _write(task: Task, kind: type[Writer]) -> None:
     orders = Orders()
     with written(task) as transactions:
-        writer = Writer(task, transactions)
+        writer = kind(task, transactions)
         while not orders.finishing.is_set():
             await writer.transact()
             await asyncio.sleep(task.pause_ms / 1000)
@@ -109,8 +117,8 @@ async def _consume(task: Task) -> None:
     await consumer.stop()
 
 
-def write(task: Task) -> None:
-    asyncio.run(_write(task))
+def write(task: Task, kind: type[Writer] = Writer) -> None:
+    asyncio.run(_write(task, kind))
 
 
 def consume(task: Task) -> None:

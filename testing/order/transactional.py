@@ -46,6 +46,7 @@ def _java(version: str, folder: Path) -> list[str]:
 _PROGRAMS: Final[Mapping[str, Callable[[Path], Sequence[str]]]] = {
     "librdkafka": lambda _: [sys.executable, "-m", "kordon.testing.order.transact_librdkafka"],
     "aiokafka": lambda _: [sys.executable, "-m", "kordon.testing.order.transact_aiokafka"],
+    "dialect": lambda _: [sys.executable, "-m", "kordon.testing.order.transact_dialect"],
     "java": partial(_java, "4.3"),
     "java-3.9": partial(_java, "3.9"),
     "kafkajs": lambda _: kafkajs("transactions.js"),
