@@ -169,17 +169,12 @@ def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
             tenancy.untagged += [Resident(v, stay) for stay in stays if not stay.tagged for v in vs]
     taking_over = (Placement.OWN, Placement.SHARED)
     inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement in taking_over)
+    shared = frozenset(epoch.number for epoch in layout.epochs if epoch.placement is Placement.SHARED)
     for q, tenancy in found.items():
         tenancy.inheriting = inheriting
         tenancy.own = layout.chain(physical_stream(q)).stays
-        tenancy.shared = _shared(layout, tenancy.own)
+        tenancy.shared = tuple(stay for stay in tenancy.own if stay.move in shared) if shared else ()
     return found
-
-
-def _shared(layout: Layout, own: Iterable[Stay]) -> tuple[Stay, ...]:
-    """Picks the stays of a partition as such in which all is delivered as one virtual partition (TAKEOVER-SHARES)."""
-    epochs = {epoch.number for epoch in layout.epochs if epoch.placement is Placement.SHARED}
-    return tuple(stay for stay in own if stay.move in epochs)
 
 
 def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> list[int]:

@@ -1,12 +1,41 @@
 """Whose a batch is in the log of a physical partition, by the producer id under which it stands there (ORIGIN-TAG)."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.placements import Epoch
 from kordon.proxy.ordering.reading import Hidden, Resident, tenancies
 from kordon.testing.layout_histories import histories
+
+
+class Counted(tuple[Epoch, ...]):
+    """The epochs of a layout; counts how often somebody goes through them."""
+
+    __slots__ = ()
+    walks: ClassVar[int] = 0
+
+    def __iter__(self) -> Iterator[Epoch]:
+        Counted.walks += 1
+        return super().__iter__()
+
+
+def test_a_long_history_is_not_gone_through_for_each_partition() -> None:
+    """A thousand epochs of thousands of partitions would hold up all clients of a worker for long."""
+    walks: list[int] = []
+    for partitions in (2, 16):
+        layout = Layout.created("orders", UUID(int=1), partitions, 16)
+        layout = replace(layout, epochs=Counted(layout.epochs))
+        Counted.walks = 0
+        assert len(tenancies(layout)) == partitions
+        walks.append(Counted.walks)
+    assert walks[0] == walks[1] > 0
 
 
 @given(histories(), st.data())
