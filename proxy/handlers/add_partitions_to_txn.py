@@ -240,7 +240,7 @@ class AddedPartitions(ServedRequest):
         """Returns where the named partitions live; of physical ones, also of those that are retired."""
         named, layout = self._named[topic.name], topic.layout
         if self._view.is_physical:
-            return {q: q for q in named if not isinstance(self._view.find(layout, q), Code)}
+            return {q: q for q in named & layout.residence.physical_chains.keys()}
         return {v: home for v in named if 0 <= v < len(layout.homes) and (home := layout.homes[v]) is not None}
 
     def _announced(self, topic: ManagedTopic) -> Announcement:
