@@ -3,9 +3,12 @@
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
+from confluent_kafka import Producer as SimpleProducer
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.cluster import Cluster
@@ -14,6 +17,7 @@ from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.java_programs import java_program
 from kordon.testing.managed_clients import create_ordinary, set_configs
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
 ATTEMPTS = 3
@@ -58,6 +62,16 @@ def producer(bootstrap: str, topic: str, folder: Path) -> Iterator[Producer]:
             process.kill()
 
 
+def lacks_replicas(bootstrap: str, topic: str) -> bool:
+    """Says whether the topic's broker acknowledges no record, for want of copies."""
+    came: list[KafkaError | None] = []
+    once = SimpleProducer({"bootstrap.servers": bootstrap, "acks": "all", "retries": 0})
+    once.produce(topic, b"", on_delivery=lambda error, _: came.append(error))
+    once.flush()
+    (error,) = came
+    return error is not None and error.code() == KafkaError.NOT_ENOUGH_REPLICAS
+
+
 def test_a_producer_goes_on_after_a_batch_that_may_be_in_the_log(tmp_path: Path) -> None:
     """Nobody acknowledges it in time. Only with another epoch is it safe to write more (KIP-360)."""
     found: dict[str, list[str]] = {}
@@ -69,6 +83,7 @@ def test_a_producer_goes_on_after_a_batch_that_may_be_in_the_log(tmp_path: Path)
                 one.begin("a", "b")
                 assert one.rest() == ["committed"]
                 set_configs(admin, where, {"min.insync.replicas": "2"}).result(30)
+                wait_until("the broker goes by its new config", partial(lacks_replicas, brokers.bootstrap(), where))
                 one.begin("c")
                 assert one.line() == "unacknowledged"
                 set_configs(admin, where, {"min.insync.replicas": "1"}).result(30)
