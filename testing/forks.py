@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -88,7 +87,6 @@ class Forks:
     def _begin(self, name: str, session: pytest.Session) -> None:
         """Makes this fork the process of a name, with the tests of its lanes alone, in their order."""
         die_with_parent()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has what it runs behind it ignore Ctrl-C
         os.nice(self._niceness.get(name, 0))
         manager = session.config.pluginmanager
         capture: Any = manager.getplugin("capturemanager")

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -207,7 +206,6 @@ def test_a_failure_in_either_lane_is_one_of_the_run(folder: Path, plain: bool, w
 
 DIES = """
 import os
-import signal
 
 def test_dies():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -255,15 +253,3 @@ def test_a_lane_without_tests_is_no_failure(folder: Path) -> None:
     (folder / "test_a.py").write_text(PLAIN.format(True))
     assert lanes(folder).returncode == 0
     assert lanes(folder, "--quick", "-k", "nothing").returncode == pytest.ExitCode.NO_TESTS_COLLECTED
-
-
-def test_ctrl_c_reaches_tests_that_a_shell_runs_behind_it(folder: Path) -> None:
-    """Such a shell has all that it starts ignore it, and commands under test would wait for ever."""
-    caught = "    with pytest.raises(KeyboardInterrupt):\n        signal.raise_signal(signal.SIGINT)\n"
-    (folder / "test_a.py").write_text(f"import signal\n\nimport pytest\n\ndef test_plain():\n{caught}")
-    kept = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        done = lanes(folder)
-    finally:
-        signal.signal(signal.SIGINT, kept)
-    assert done.returncode == 0, done.stdout
