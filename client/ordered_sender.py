@@ -43,8 +43,8 @@ _PRODUCE: Final = 0
 _VERSIONS: Final = range(9, 10)
 """The first that can carry the count, and names topics."""
 _INIT_PRODUCER_ID: Final = 22
-_INIT_VERSIONS: Final = range(3, 5)
-"""The first that names the identity a producer has, and the first that names PRODUCER_FENCED (KIP-588)."""
+_INIT_VERSIONS: Final = range(5)
+"""From 3 on it names the identity that a producer has, and from 4 on PRODUCER_FENCED (KIP-588)."""
 _SHAPE: Final = 5
 """The version of Produce in whose shape answers are handed to aiokafka."""
 

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 
 import pytest
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced
 from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
@@ -161,6 +161,26 @@ async def test_a_successor_ends_what_was_begun_and_fences_its_producer(takers: l
             with pytest.raises(ProducerFenced):
                 await former.commit_transaction()
     await assert_committed(takers, topic, range(KEYS, 2 * KEYS))
+
+
+async def test_a_record_that_fails_ends_its_transaction_and_not_its_producer(takers: list[ProxyProcess]) -> None:
+    """What is left of it is aborted; the next one has another epoch, and its records no gap before them."""
+    topic = f"sdk-transactions-{uuid.uuid4().hex[:8]}"
+    await asyncio.to_thread(create_managed, takers[0].bootstrap, topic, configs={"max.message.bytes": "2000"})
+    async with OrderedProducer(**ids(takers[0].bootstrap, topic)) as producer:  # type: ignore[arg-type]
+        for begin in (0, 2 * KEYS):
+            with pytest.raises(MessageSizeTooLargeError):
+                await send_too_large(producer, topic, range(begin, begin + KEYS))
+            async with producer.transaction():
+                await send(producer, topic, range(begin + KEYS, begin + 2 * KEYS))
+    await assert_committed(takers, topic, [*range(KEYS, 2 * KEYS), *range(3 * KEYS, 4 * KEYS)])
+
+
+async def send_too_large(producer: OrderedProducer, topic: str, numbers: Sequence[int]) -> None:
+    """Does a transaction whose last record is refused, which nobody waits for."""
+    async with producer.transaction():
+        await send(producer, topic, numbers)
+        await producer.send(topic, b"-1" + 5_000 * b" ", b"key-0")
 
 
 async def test_records_and_offsets_are_committed_together(takers: list[ProxyProcess], topic: str) -> None:
