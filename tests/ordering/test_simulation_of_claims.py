@@ -9,14 +9,16 @@ from kordon.testing.claims.proxies import Proxy, Refusal, Request, Serving
 from kordon.testing.claims.rules import RULES, Rule
 from kordon.testing.claims.run import World, play
 
-SEEDS = range(30)
-SEEDS_OF_DEEP = range(30, 3000)
+SEEDS = range(20)
+KEPT = (443, 857, 4285)
+"""Each has broken a promise once."""
+SEEDS_OF_DEEP = range(20, 3000)
 
 
 @pytest.mark.parametrize("loses", [False, True], ids=["the log is safe", "the log loses records"])
 def test_a_group_gets_what_it_is_promised(*, loses: bool) -> None:
     """Nothing is skipped, whatever is reset; what is acknowledged is not done again unless the log was lost."""
-    assert {seed: found for seed in SEEDS if (found := play(seed, loses=loses))} == {}
+    assert {seed: found for seed in (*SEEDS, *KEPT) if (found := play(seed, loses=loses))} == {}
 
 
 @pytest.mark.deep
