@@ -40,8 +40,9 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
     """Sets the timers of a test that waits for nobody; pytest-timeout sets those of the others."""
     seconds = settings.timeout
     by_clock = seconds * (TIMES_BY_THE_CLOCK if lane_of(item) == PLAIN else 1)
-    told_to = item.config.stash[fault_handler_stderr_fd_key]
-    faulthandler.dump_traceback_later(by_clock + GRACE_SECONDS, exit=True, file=told_to)
+    if not _has_an_end_of_its_own(item):
+        told_to = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(by_clock + GRACE_SECONDS, exit=True, file=told_to)
     if lane_of(item) != PLAIN:
         return None
     _set(signal.ITIMER_PROF, seconds, f"The test has used more than {seconds:g} s of processor time.")
@@ -50,12 +51,18 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Settings) -> bool | No
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_timeout_cancel_timer() -> None:
+def pytest_timeout_cancel_timer(item: pytest.Item) -> None:
     """Stops them; where they are not set, this changes nothing."""
-    faulthandler.cancel_dump_traceback_later()
+    if not _has_an_end_of_its_own(item):
+        faulthandler.cancel_dump_traceback_later()
     for timer, sent in _SIGNALS.items():
         signal.setitimer(timer, 0)
         signal.signal(sent, signal.SIG_DFL)
+
+
+def _has_an_end_of_its_own(item: pytest.Item) -> bool:
+    """Says whether a run has left pytest's faulthandler out, and ends its process itself (`forked_pytest.py`)."""
+    return fault_handler_stderr_fd_key not in item.config.stash
 
 
 def _set(timer: int, seconds: float, words: str) -> None:
