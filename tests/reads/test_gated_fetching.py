@@ -44,6 +44,8 @@ from kordon.testing.waiting import until
 
 FETCH_VERSION = 12
 GROUP: dict[str, Any] = {"group_id": "g", "generation_id": 7, "member_id": "m"}
+PATIENTLY: dict[str, Any] = {"max_wait_ms": 20_000}
+"""Who waits for records that are there gets them at once, and later from a machine that is busy."""
 
 
 @dataclass
@@ -281,16 +283,16 @@ async def test_a_fence_freezes_physical_readers_too(opened: Opened) -> None:
     """FROZEN-READS: what lands while a fence stands is not shown; what physical readers were shown is told by it."""
     world = grown_world()
     dialect = opened(world)
-    assert read_from((await dialect.fetch({0: 2}))[0], 2)[0] == ["0 after"]
+    assert read_from((await dialect.fetch({0: 2}, **PATIENTLY))[0], 2)[0] == ["0 after"]
     dialect.topic.raise_fence(Fence("f", frozenset({0})))
     marks = await ReadControl(dialect.readers).freeze(NAME, [0])
     assert marks == {0: 3}
     dialect.topic.raise_fence(Fence("f", frozenset({0}), marks))
     world.logs[0].append(tag(0, 0, 3), ["under the fence"])
-    row = (await dialect.fetch({0: 2}))[0]
+    row = (await dialect.fetch({0: 2}, **PATIENTLY))[0]
     assert (read_from(row, 2)[0], row.high_watermark) == (["0 after"], 3)
     dialect.topic.cancel_fence()
-    assert read_from((await dialect.fetch({0: 3}))[0], 3)[0] == ["under the fence"]
+    assert read_from((await dialect.fetch({0: 3}, **PATIENTLY))[0], 3)[0] == ["under the fence"]
 
 
 async def test_without_ordered_delivery_nothing_is_held(opened: Opened) -> None:
