@@ -41,7 +41,7 @@ _ADMIT: Final = (
 _DELIVER: Final = (
     '"began_ms":<began_ms>,"kind":"deliver","connection":<connection>,"client_id":"<group>-<member>",'
     f'"principal":"User:<group>","group_id":"<group>","member_id":"<group>-<member>",{_PLACE}{_COUNTS}'
-    '"bytes":<bytes><evidence>}'
+    '"bytes":<bytes>,"isolation_level":0<evidence>}'
 )
 
 
