@@ -191,3 +191,11 @@ def test_a_log_full_of_repetitions_is_given_up() -> None:
     rows = transaction_log(" ".join(["W5", "e5", *["W5"] * 50, "C6"]))
     assert came_of(rows).decided == {1: NOBODY}
     assert came_of(rows[:10], rows[10:20], rows[20:30], rows[30:40], rows[40:]).decided == {1: True}
+
+
+def test_without_transactions_nothing_is_kept_and_what_others_keep_is_left_to_them() -> None:
+    """What waits for its place once was replaced by what had waited before, and lost."""
+    told, state = with_outcomes(nothing(), {**empty(transaction_outcomes.STATE), "waiting": PLACED.to_frame()})
+    assert told.decided.is_empty()
+    assert told.undecided.is_empty()
+    assert set(state) == {*transaction_outcomes.STATE}

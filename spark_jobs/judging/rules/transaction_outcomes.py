@@ -56,7 +56,7 @@ def with_outcomes(facts: Facts, state: State) -> tuple[Facts, State]:
     """
     known, new = state["undecided"], _new(facts)
     if known.is_empty() and new.is_empty() and facts.placed.get_column("protocol").null_count() == facts.placed.height:
-        return facts, state
+        return facts, {"undecided": known}
     rows = _given_up(_decided(_placed(stacked(_UNDECIDED, known, new), facts), facts), facts)
     is_nobodys = pl.col("kind").is_not_null() & ~pl.col("kind").is_in([OWN, OPENED])
     is_told = pl.col("kind").is_not_null() & pl.col("is_decided")
