@@ -173,8 +173,13 @@ def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
     for q, tenancy in found.items():
         tenancy.inheriting = inheriting
         tenancy.own = layout.chain(physical_stream(q)).stays
-        tenancy.shared = tuple(stay for stay in tenancy.own if stay.move in shared) if shared else ()
+        tenancy.shared = _shared(tenancy.own, shared)
     return found
+
+
+def _shared(own: Iterable[Stay], epochs: frozenset[int]) -> tuple[Stay, ...]:
+    """Picks the stays of a partition as such in which all is delivered as one virtual partition (TAKEOVER-SHARES)."""
+    return tuple(stay for stay in own if stay.move in epochs) if epochs else ()
 
 
 def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> list[int]:

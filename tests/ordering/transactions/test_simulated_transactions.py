@@ -160,11 +160,4 @@ def notice(rule: str, seeds: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("rule", NOTICED_IN)
 def test_without_one_of_its_rules_transactions_break_promises(rule: str) -> None:
     """The simulation sees what rules are for: with all of them the same seed keeps every promise."""
-    notice(rule, NOTICED_IN[rule][:1])
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("rule", NOTICED_IN)
-def test_without_one_of_its_rules_transactions_break_promises_in_several_seeds(rule: str) -> None:
-    """Not by the chance of one."""
     notice(rule, NOTICED_IN[rule])
