@@ -149,15 +149,10 @@ def test_each_rule_is_noticed_somewhere() -> None:
     assert all(NOTICED_IN.values())
 
 
-def notice(rule: str, seeds: tuple[int, ...]) -> None:
-    """Fails unless a promise is broken without a rule in each of these seeds, and none with it, here or above."""
-    for seed in seeds:
+@pytest.mark.parametrize("rule", NOTICED_IN)
+def test_without_one_of_its_rules_transactions_break_promises(rule: str) -> None:
+    """The simulation sees what rules are for: with all of them the same seeds keep every promise, here or above."""
+    for seed in NOTICED_IN[rule]:
         broken = run(seed, rule).wrong
         assert any(LOSES.get(rule, "") in each for each in broken), f"{seed} does not notice that {rule} is missing"
         assert seed in SEEDS or not run(seed).wrong
-
-
-@pytest.mark.parametrize("rule", NOTICED_IN)
-def test_without_one_of_its_rules_transactions_break_promises(rule: str) -> None:
-    """The simulation sees what rules are for: with all of them the same seed keeps every promise."""
-    notice(rule, NOTICED_IN[rule])
