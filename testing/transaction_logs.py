@@ -15,10 +15,12 @@ _FETCH: Final = 11
 _BYTES: Final = 1 << 24
 
 
-def log_words(bootstrap: str, topic: str, partition: int) -> list[str]:
-    """Reads a partition from its beginning at the broker that leads it, until no transaction is open there.
+def log_words(bootstrap: str, topic: str, partition: int, *, is_open: bool = False) -> list[str]:
+    """Reads a partition from its beginning at the broker that leads it.
 
-    A broker answers EndTxn before it writes the markers.
+    Args:
+        is_open: Whether a transaction is open there. Otherwise the markers of the last one are waited for: a broker
+            answers EndTxn before it writes them.
 
     Returns:
         For each batch "witness 2", with the number of its records; "commit" or "abort"; or for data their virtual
@@ -38,7 +40,7 @@ def log_words(bootstrap: str, topic: str, partition: int) -> list[str]:
             (row,) = connection.ask(apis.FETCH, _FETCH, fields).responses[0].partitions
             assert not row.error_code, row
             read = [span for span in batches(row.records or b"") if span.header is not None]
-            if not read and row.last_stable_offset == row.high_watermark:
+            if not read and (is_open or row.last_stable_offset == row.high_watermark):
                 return found
             for span in read:
                 assert span.header is not None

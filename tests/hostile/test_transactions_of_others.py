@@ -212,7 +212,7 @@ def test_batches_that_no_client_sends(
     assert produced(mallory, OPEN, {0: witness}) == {0: "NONE"}
     assert produced(mallory, OPEN, {1: plain}) == {1: "NONE"}
     mallory.commit()
-    words = [each for q in range(3) for each in log_words(strict_cluster.cluster.bootstrap(), OPEN, q)]
+    words = [each for q in range(3) for each in log_words(strict_cluster.cluster.bootstrap(), OPEN, q, is_open=True)]
     assert not [each for each in words if "native" in each or "bypass" in each]
     assert words.count("v0 v1 forged") == 1
     assert {"v0 v1 ", "v1 plain "} <= set(words)
