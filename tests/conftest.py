@@ -43,8 +43,12 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Counts the processor time of tests that wait for nobody; has Ctrl-C work where a shell ignores it."""
+    """Counts the processor time of tests that wait for nobody."""
     config.pluginmanager.register(timeouts)
+
+
+def pytest_runtest_setup() -> None:
+    """Has Ctrl-C work: a shell has what it runs behind it ignore it, and a Spark that has ended leaves its handler."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

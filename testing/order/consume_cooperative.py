@@ -30,6 +30,8 @@ _CONCURRENCY: Final = 50
 _HANDLER_SECONDS: Final = 0.02
 """At most; drawn for each record."""
 _FAILING_PERCENT: Final = 2
+_SLOW_SECONDS: Final = 1.5
+"""For one record every two of these: longer than it takes until the next commit, which therefore has ranges."""
 
 
 class _FailsNow(Exception):  # noqa: N818  it is drawn
@@ -46,6 +48,7 @@ class Member:
         self._counted = State("group", group)
         """What the group has not been told yet."""
         self._is_finishing = self._is_stopping = False
+        self._slow_at = 0.0
         self._consumer = CooperativeConsumer(
             settings.topic,
             bootstrap_servers=settings.bootstrap,
@@ -94,12 +97,19 @@ class Member:
 
     async def _handle(self, record: Record) -> None:
         self._note("started", record)
-        await asyncio.sleep(self._chance.uniform(0, _HANDLER_SECONDS))
+        await asyncio.sleep(self._chance.uniform(0, _HANDLER_SECONDS) if self._is_quick() else _SLOW_SECONDS)
         if self._chance.random() * 100 < _FAILING_PERCENT:
             self._note("failed", record)
             raise _FailsNow
         self._note("finished", record)
         self._counted.records += 1
+
+    def _is_quick(self) -> bool:
+        """Says whether the next handler is: all but one, now and then."""
+        is_slow = time.monotonic() >= self._slow_at
+        if is_slow:
+            self._slow_at = time.monotonic() + 2 * _SLOW_SECONDS
+        return not is_slow
 
     async def _commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
         await self._write(progress)
