@@ -112,15 +112,17 @@ PLACED: Final = columns(
 newest decision's time when it came. `given_as`: the stream whose readers get it, which is another one while a takeover
 shares old partitions (TAKEOVER-SHARES)."""
 
-WRITTEN: Final = columns(
+OF_STREAM: Final = columns(
     topic=pl.String,
     partition=pl.Int32,
     first_offset=pl.Int64,
     last_offset=pl.Int64,
     records=pl.Int64,
     stream=pl.Int32,
-    is_committed=pl.Boolean,
 )
+"""Batches, each of one stream."""
+
+WRITTEN: Final = columns(OF_STREAM, is_committed=pl.Boolean)
 """Batches of transactions. `stream` null: readers of virtual partitions get them record by record. `is_committed` null:
 nobody can say, or not yet."""
 

@@ -15,19 +15,10 @@ from typing import Final
 
 import polars as pl
 
-from kordon.spark_jobs.judging.schema import columns
+from kordon.spark_jobs.judging.schema import OF_STREAM, columns
 from kordon.spark_jobs.judging.tables import shaped
 
-BATCHES: Final = columns(
-    topic=pl.String,
-    partition=pl.Int32,
-    first_offset=pl.Int64,
-    last_offset=pl.Int64,
-    records=pl.Int64,
-    stream=pl.Int32,
-    is_control=pl.Boolean,
-    is_aborted=pl.Boolean,
-)
+BATCHES: Final = columns(OF_STREAM, is_control=pl.Boolean, is_aborted=pl.Boolean)
 """`is_control` null: of a transaction, and nobody can say what became of it. `is_aborted`: readers of committed records
 do not get it; older states have null, and `is_control` null for all that is of a transaction."""
 _LISTS: Final = columns(
