@@ -30,6 +30,8 @@ from confluent_kafka.admin import (
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false
 
+TAKES: Final = {"ordering": {"transactions": True}}
+"""The config of a proxy that takes transactions."""
 KEYS: Final = 50
 VIRTUAL_PARTITIONS: Final = 12
 CHANGE_SECONDS: Final = 180.0

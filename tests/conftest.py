@@ -21,6 +21,7 @@ from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.emptied import emptied
 from kordon.testing.folders import held_folders
 from kordon.testing.leading import led, without_authorizer
+from kordon.testing.managed_clients import TAKES
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Secured
 from kordon.testing.same_draws import leave_out_constants_of_the_project
@@ -165,6 +166,14 @@ def proxies(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
     """Two proxies in front of `open_cluster`, of the module's own."""
     bootstrap = open_cluster.bootstrap()
     with ProxyProcess.start(bootstrap) as first, ProxyProcess.start(bootstrap) as second:
+        yield [first, second]
+
+
+@pytest.fixture(scope="module")
+def takers(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
+    """Two proxies in front of `open_cluster` that take transactions, of the module's own."""
+    bootstrap = open_cluster.bootstrap()
+    with ProxyProcess.start(bootstrap, config=TAKES) as first, ProxyProcess.start(bootstrap, config=TAKES) as second:
         yield [first, second]
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced
@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from kordon.client import OrderedConsumer, OrderedProducer
 from kordon.testing.broker_features import VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, read_to_ends, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, TAKES, create_managed, read_to_ends, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.transaction_logs import log_words
 from kordon.testing.waiting import until
@@ -23,16 +23,7 @@ pytestmark = [
 ]
 
 PATIENCE_SECONDS = 90.0
-TAKES = {"ordering": {"transactions": True}}
 KEYS = 12
-
-
-@pytest.fixture(scope="module")
-def takers(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
-    """Two proxies that take transactions."""
-    bootstrap = open_cluster.bootstrap()
-    with ProxyProcess.start(bootstrap, config=TAKES) as first, ProxyProcess.start(bootstrap, config=TAKES) as second:
-        yield [first, second]
 
 
 @pytest.fixture

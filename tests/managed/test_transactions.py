@@ -18,7 +18,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_transactions import DialectTransactions
 from kordon.testing.exact_transactions import ExactTransactions, TransactionRefused
-from kordon.testing.managed_clients import create_managed, create_ordinary, read_to_ends, resize
+from kordon.testing.managed_clients import TAKES, create_managed, create_ordinary, read_to_ends, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Allowed, Secured, log_in, login
@@ -27,7 +27,6 @@ from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason)
 
-TAKES = {"ordering": {"transactions": True}}
 BOTH = [
     pytest.param(Protocol.V1, id="v1"),
     pytest.param(
@@ -36,14 +35,6 @@ BOTH = [
         marks=pytest.mark.skipif(SECOND_PROTOCOL.is_missing, reason=SECOND_PROTOCOL.reason),
     ),
 ]
-
-
-@pytest.fixture(scope="module")
-def takers(open_cluster: Cluster) -> Iterator[list[ProxyProcess]]:
-    """Two proxies that take transactions."""
-    bootstrap = open_cluster.bootstrap()
-    with ProxyProcess.start(bootstrap, config=TAKES) as first, ProxyProcess.start(bootstrap, config=TAKES) as second:
-        yield [first, second]
 
 
 @pytest.fixture
