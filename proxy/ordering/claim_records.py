@@ -7,7 +7,7 @@
              claim   the incarnation, the stable offset (-1: it says nothing of it), ranges
     none     another record says what this one said
 
-Ranges are written as they travel (`ranges.py`). A version or kind that is not known is passed over.
+Ranges are written as they travel (`codecs/ranges.py`). A version or kind that is not known is passed over.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from uuid import UUID
 
 from pydantic import TypeAdapter
 
+from kordon.codecs.ranges import MOST_BYTES, MOST_OFFSET, load_stored
 from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
-from kordon.proxy.ordering.ranges import MOST_BYTES, MOST_OFFSET, load_stored
 
 KIND: Final = "claims"
 VERSION: Final = 1

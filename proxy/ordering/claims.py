@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
-from kordon.proxy.ordering.ranges import MOST_STORED, NONE, Range, Ranges
+from kordon.codecs.ranges import MOST_STORED, NONE, Range, Ranges
 
 NO_INCARNATION: Final = 0
 """Where there is no start."""

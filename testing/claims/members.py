@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
+from kordon.codecs.ranges import Ranges
 from kordon.proxy.ordering.claims import NO_OFFSET, Done, Told
-from kordon.proxy.ordering.ranges import Ranges
 from kordon.testing.claims.promises import key_of
 from kordon.testing.claims.proxies import Answer, Commit, FetchOffsets, Refusal, Request
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs.ranges import Ranges
 from kordon.proxy.ordering.claim_records import MOST_VALUE_BYTES, dump, key_of, load, place_of
 from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
-from kordon.proxy.ordering.ranges import Ranges
 
 PLACE = PlaceKey("orders/readers", UUID("2f0c1e52-0000-4000-8000-00000000000a"), 7)
 NAMES = st.integers(1, MOST_INCARNATION)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kordon.codecs.ranges import Ranges
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import (
     NO_INCARNATION,
@@ -27,7 +28,6 @@ from kordon.proxy.ordering.claims import (
     to_push,
     told,
 )
-from kordon.proxy.ordering.ranges import Ranges
 
 NUMBERS = st.sets(st.integers(0, 40))
 

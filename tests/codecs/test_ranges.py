@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.proxy.ordering.ranges import MOST_BYTES, MOST_OFFSET, MOST_RANGES, NONE, Range, Ranges, load, load_stored
+from kordon.codecs.ranges import MOST_BYTES, MOST_OFFSET, MOST_RANGES, NONE, Range, Ranges, load, load_stored
 
 RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=12)
 FAR = st.lists(st.tuples(st.integers(0, MOST_OFFSET), st.integers(0, MOST_OFFSET)), max_size=12)
