@@ -57,6 +57,9 @@ class Kind(StrEnum):
     """A member of a dialect group told how far it has processed: `last_offset` is the next offset."""
     OFFSET_COMMIT = "offset-commit"
     """A group committed offsets of a topic, and its coordinator has accepted them."""
+    INDIVIDUAL_COMMIT = "individual-commit"
+    """A group's member said which offsets of a partition are done, and that stands in the log of claims; `partition`
+    is the client's, `last_offset` the stable offset that the coordinator has got."""
     OFFSET_FETCH = "offset-fetch"
     """A client was told which offsets a group has committed of a topic."""
     LIMIT = "limit"

@@ -16,10 +16,18 @@ VERSION: Final = 1
 """What a client of the dialect puts into `kordon_client` of its ApiVersions request; 0 is no such client."""
 ORDERED: Final = "kordon.ordered"
 """The supported feature that says in ApiVersions: KIP-253 is spoken here."""
+COOPERATIVE: Final = "kordon.cooperative"
+"""The supported feature that says in ApiVersions: individual commit (KIP-X) is served here."""
 CONSUMER_GROUP_POSITION: Final = 16384
 PARTITION_LEADER_EPOCHS_FOR_PARTITIONS: Final = 16385
 INVALID_PARTITION_METADATA: Final = 16384
 """KIP-253's InvalidPartitionMetadataException, an InvalidMetadataException: refresh the metadata, then try again."""
+INDIVIDUAL_COMMIT_NOT_ALLOWED: Final = 16385
+"""KIP-X: this proxy does not take individual commits."""
+INDIVIDUAL_COMMIT_TOO_OLD: Final = 16388
+"""KIP-X: the group has begun anew since its member was told where it stands; ask for its offsets again."""
+MAX_INDIVIDUAL_COMMIT_REACHED: Final = 16389
+"""KIP-X, retriable: some ranges were not taken, since there would be too many; go on with what closes gaps."""
 
 
 def is_private(number: int | None) -> bool:

@@ -9,7 +9,7 @@ from kordon.codecs import dialect
 
 
 class Code(IntEnum):
-    """Error codes of responses; source: Errors.java of Kafka 4.3, and for what only dialect clients get, KIP-253."""
+    """Error codes of responses; source: Errors.java of Kafka 4.3, and for private ones, KIP-253 and KIP-X."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -73,6 +73,9 @@ class Code(IntEnum):
     TRANSACTIONAL_ID_NOT_FOUND = 105
     INVALID_REGULAR_EXPRESSION = 128
     INVALID_PARTITION_METADATA = dialect.INVALID_PARTITION_METADATA
+    INDIVIDUAL_COMMIT_NOT_ALLOWED = dialect.INDIVIDUAL_COMMIT_NOT_ALLOWED
+    INDIVIDUAL_COMMIT_TOO_OLD = dialect.INDIVIDUAL_COMMIT_TOO_OLD
+    MAX_INDIVIDUAL_COMMIT_REACHED = dialect.MAX_INDIVIDUAL_COMMIT_REACHED
 
 
 _NAMES: Final[dict[int, str]] = {code.value: code.name for code in Code}

@@ -96,6 +96,11 @@ FORMS: Final = (
         Kind.OFFSET_COMMIT,
         f"{_CLIENT} api_key group_id member_id generation_id topic {_LAYOUT} batches evidence",
     ),
+    _form(
+        "individual commit",
+        Kind.INDIVIDUAL_COMMIT,
+        f"{_CLIENT} api_key group_id member_id generation_id partition last_offset evidence",
+    ),
     _form("told commits", Kind.OFFSET_FETCH, f"{_CLIENT} api_key group_id topic {_LAYOUT} evidence"),
     _form("limit", Kind.LIMIT, f"{_CLIENT} rule evidence"),
     _form("end of a connection", Kind.CLOSE, f"{_CLIENT} reason"),

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.codecs.bodies import OffsetFetchRequest, OffsetFetchResponse
-from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
+from kordon.codecs.primitives import BOOL, BYTES, GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
+
+# Tags from 16384 up are fields of individual commit (docs/dialect.md); who does not know them skips them.
 
 REQUEST: Final[Message[OffsetFetchRequest]] = message(
     "OffsetFetchRequest",
@@ -29,6 +31,7 @@ REQUEST: Final[Message[OffsetFetchRequest]] = message(
         )), "8+", nullable="8+"),
     )), "8+"),
     field("require_stable", BOOL, "7+"),
+    field("with_ranges", BOOL, "8+", tag=16384, tagged="8+"),
     key=9, versions="0-10", flexible="6+",
 )
 
@@ -57,6 +60,8 @@ RESPONSE: Final[Message[OffsetFetchResponse]] = message(
                 field("committed_leader_epoch", INT32, "8+", default=-1),
                 field("metadata", STRING, "8+", nullable="8+"),
                 field("error_code", INT16, "8+"),
+                field("committed_range_offsets", BYTES, "8+", tag=16384, tagged="8+"),
+                field("incarnation", INT64, "8+", tag=16385, tagged="8+"),
             )), "8+"),
         )), "8+"),
         field("error_code", INT16, "8+"),

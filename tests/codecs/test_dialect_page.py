@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, get_args, get_type_hints
 
 import pytest
 
-from kordon.codecs.dialect import INVALID_PARTITION_METADATA, ORDERED, VERSION, is_private
+from kordon.codecs.dialect import COOPERATIVE, INVALID_PARTITION_METADATA, ORDERED, VERSION, is_private
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import REQUESTS, RESPONSES
 from kordon.codecs.primitives import Primitive
@@ -81,7 +81,7 @@ def test_the_page_says_what_the_codecs_send() -> None:
     """Path, type, versions and tag of each field; every field of the dialect is there."""
     text = PAGE.read_text()
     assert differences(text) == []
-    assert len(sections(text).keys() & MESSAGES.keys()) == 8
+    assert len(sections(text).keys() & MESSAGES.keys()) == 12
 
 
 @pytest.mark.parametrize(
@@ -113,6 +113,9 @@ def test_the_page_names_the_numbers_that_are_no_fields() -> None:
     assert f"{INVALID_PARTITION_METADATA} {Code.INVALID_PARTITION_METADATA.name}" in text
     assert f"`{ORDERED}` in versions {VERSION} to {VERSION}" in text
     assert f"`kordon_client` = {VERSION}" in text
+    assert f"`{COOPERATIVE}` in versions 1 to 1" in text
+    codes = (Code.INDIVIDUAL_COMMIT_NOT_ALLOWED, Code.INDIVIDUAL_COMMIT_TOO_OLD, Code.MAX_INDIVIDUAL_COMMIT_REACHED)
+    assert all(f"{code} {code.name}" in text for code in codes)
 
 
 def field_type(cls: Any, path: str) -> Any:

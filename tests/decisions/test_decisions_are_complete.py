@@ -12,6 +12,7 @@ from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import Outcome
+from kordon.codecs.ranges import Ranges
 from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.causes import CloseCause
@@ -20,6 +21,7 @@ from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import Given, ReadingMember
+from kordon.proxy.decisions.individual_commits import individual_commit
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import HeldRequest
 from kordon.proxy.handlers.introductions import Introduction
@@ -31,6 +33,7 @@ from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import Producers
+from kordon.proxy.ordering.claims import Claim, Done, PlaceKey
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.position_records import MemberKey
@@ -134,6 +137,9 @@ async def positions(stage: Stage) -> None:
 async def commits(stage: Stage) -> None:
     """A group commits, and a client asks for it."""
     stage.journal.commits.accepted(stage.client, stage.topic, Committer("readers", 1, "a", apis.OFFSET_COMMIT), {0: 5})
+    committer, place = Committer("readers", 1, "a", apis.OFFSET_COMMIT), PlaceKey("readers", UUID(int=1), 0)
+    claim = Claim(12, Done(5, Ranges([(7, 9)])))
+    stage.journal.note(individual_commit(stage.client, committer, place, claim, pushed=4, topic="orders"))
     held = HeldRequest(
         route_of(apis.OFFSET_FETCH, 7),
         memoryview(b""),
