@@ -54,8 +54,8 @@ class AdminPages:
         facts = await asyncio.to_thread(fetch_object, self._address, f"/topics/{quote(topic, safe='')}")
         if facts is None:
             raise StatusUnavailable(f"no topic {topic} is managed at {self._address}")
-        finding, held = facts["finding"], [str(each["why"]) for each in facts["held"]]
-        obstacles = [f"a finding stands: {finding['kind']}"] if finding else []
+        held = [str(each["why"]) for each in facts["held"]]
+        obstacles = [f"a finding stands: {each['kind']}" for each in facts["findings"]]
         return LayoutSeen(
             facts["initial_partition_count"],
             facts["undeleted_partition_count"],

@@ -856,7 +856,7 @@ def _fetch_topic(admin: str, topic: str) -> Facts:
     if found:
         from kordon.proxy.commands.topics_tables import draw_finding  # noqa: PLC0415
 
-        raise Failed(f"{topic} is not managed any more: {draw_finding(found[0])}")
+        raise Failed(f"{topic} is not managed any more: {draw_finding(found[-1])}")
     raise Failed(f"no topic {topic} is managed at {admin}; managed topics: {known}")
 
 

@@ -107,7 +107,7 @@ def _summary(facts: Facts) -> list[RenderableType]:
     )
     why = f"{batches}: the order of their keys is not kept"
     found = [Text(f"  - {why}", "red")] if bypassed else []
-    found += [Text(f"  - {draw_finding(facts['finding'])}", "red")] if facts.get("finding") else []
+    found += [Text(f"  - {draw_finding(each)}", "red") for each in facts.get("findings", ())]
     waits = [*facts["held"], *facts.get("held_for_groups", ())]
     return [state, line, ids, *found, *(Text(f"  - {_held(each)}", "yellow") for each in waits), Text()]
 

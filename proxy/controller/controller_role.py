@@ -76,7 +76,7 @@ class ControllerRole:
         self._tasks = Tasks()
         self._told_waits: Mapping[str, float] = {}
         self._notes = notes = ControllerNotes(journal, state.members)
-        self._ledger = ledger = Ledger(writer, notes)
+        self._ledger = ledger = Ledger(writer, notes, state.findings)
         self._adoption = Adoption(ledger, state.members)
         context = ControllerContext(ledger, admin, self._adoption, self._tasks, self._do)
         why_untouched = state.unread.why_unserved

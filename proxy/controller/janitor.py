@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -18,7 +19,7 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.findings import compacted_without_janitor
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.records import JanitorRecord, why_no_more
+from kordon.proxy.ordering.records import FindingRecord, JanitorRecord, why_no_more
 from kordon.proxy.own_topics.layouts_writer import Fenced
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.log_limits import client_log
@@ -52,8 +53,6 @@ class Janitors:
         self._janitors: dict[tuple[str, UUID], TopicJanitor] = {}
         self._saved: dict[tuple[str, UUID], dict[int, int]] = {}
         self._saves_at = self._holds_at = 0.0
-        self._unattended: set[UUID] = set()
-        """Topics that are compacted without a janitor, and of which that was told."""
 
     async def run(self) -> None:
         """Looks through topics for ever."""
@@ -142,21 +141,16 @@ class Janitors:
 
     async def _find_unattended(self) -> None:
         """Tells of topics that are compacted without a janitor: somebody has changed their configs without Kordon."""
+        found: dict[str, FindingRecord | None] = {}
         for layout in [record.layout for record in self._ledger.topics.values()]:
             try:
                 is_so = not layout.janitor and await self._compaction.is_compacted(layout.topic)
-                if is_so == (layout.topic_id in self._unattended):
-                    continue
-                finding = compacted_without_janitor(layout, round(time.time() * 1000)) if is_so else None
-                await self._ledger.write(((f"finding/{layout.topic}", finding),))
-            except Fenced:
-                return  # the role ends by that
             except UpstreamUnavailable as error:
                 log.debug("configs_not_looked_at", topic=layout.topic, error=str(error))
                 continue
-            if finding is not None:
-                log.error("finding", kind=finding.kind, topic=layout.topic, detail=finding.text)
-            self._unattended ^= {layout.topic_id}
+            found[layout.topic] = compacted_without_janitor(layout, round(time.time() * 1000)) if is_so else None
+        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
+            await self._ledger.hold_findings("compacted_without_janitor", found)
 
     def _begin(self, topic: str, topic_id: UUID) -> None:
         def layout() -> Layout | None:

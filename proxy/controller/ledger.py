@@ -12,7 +12,8 @@ from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.controller import Controller
-from kordon.proxy.ordering.records import FenceRecord, FindingRecord, TopicRecord, dump
+from kordon.proxy.ordering.records import FenceRecord, FindingKind, FindingRecord, TopicRecord, dump, kind_of
+from kordon.proxy.ordering.standing_findings import StandingFindings
 from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter, Offsets, OutcomeUnknown, Records
 
 log = structlog.get_logger(__name__)
@@ -59,15 +60,17 @@ class Ledger:
         busy: Topics with which something goes on besides a change of the controller's, so that nothing else begins.
         controller: The state of all changes; None until this proxy has taken over.
         fences: Where the fences stand in the layouts that this controller has written, or has found.
+        findings: What is wrong with topics, as the layouts say.
     """
 
-    def __init__(self, writer: LayoutsWriter, notes: ControllerNotes) -> None:
+    def __init__(self, writer: LayoutsWriter, notes: ControllerNotes, findings: StandingFindings) -> None:
         self.topics: dict[str, TopicRecord] = {}
         self.busy: set[str] = set()
         self.controller: Controller | None = None
         self.fences: set[int] = set()
         self._writer = writer
         self._notes = notes
+        self.findings = findings
         self._writing = asyncio.Lock()
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -126,6 +129,9 @@ class Ledger:
         found = dict(zip((key for key, _ in records), offsets, strict=True))
         self.fences |= {found[key] for key, value in records if isinstance(value, FenceRecord)}
         self._notes.written(records, found, self.topics)
+        for key, value in records:
+            if kind_of(key) == "finding" and isinstance(value, FindingRecord | None):
+                self.findings.take(key, value)
         return found
 
     async def write_finding(self, finding: FindingRecord) -> None:
@@ -135,8 +141,28 @@ class Ledger:
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
         """
-        log.error("finding", kind=finding.kind, topic=finding.topic, detail=finding.text)
-        await self.write(((f"finding/{finding.topic}", finding),))
+        await self._find(self.findings.told(finding))
+
+    async def hold_findings(self, kind: FindingKind, found: Mapping[str, FindingRecord | None]) -> None:
+        """Writes down and logs what is newly wrong with topics, and takes back what is wrong no more.
+
+        What a former controller has found counts, so nothing is told twice and nothing stays for ever.
+
+        Args:
+            kind: Of all that is found.
+            found: By topic that was looked at, what is wrong with it now; None: nothing.
+
+        Raises:
+            Fenced: Another controller has taken over.
+            UpstreamUnavailable: The cluster does not answer.
+        """
+        await self._find(self.findings.changes(kind, found, self.topics))
+
+    async def _find(self, changes: Mapping[str, FindingRecord | None]) -> None:
+        for finding in filter(None, changes.values()):
+            log.error("finding", kind=finding.kind, topic=finding.topic, detail=finding.text)
+        if changes:
+            await self.write(tuple(changes.items()))
 
     async def begin_transaction(self) -> None:
         """Has the next `write` wait for one answer less."""

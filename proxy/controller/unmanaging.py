@@ -56,7 +56,7 @@ class Unmanaging:
         images: Records = tuple((key, None) for key in controller.known.image_keys(topic))
         controller.forget(topic)
         await self._admin.delete_topic(face_of(topic))  # first: a layout whose face has gone is found again, not this
-        found: Records = () if finding is None else ((f"finding/{topic}", finding),)
+        found: Records = () if finding is None else tuple(self._ledger.findings.told(finding).items())
         announced: Records = ((f"announcement/{topic}", None),) if record.layout.has_transactions else ()
         await self._ledger.write((*images, *announced, (f"topic/{topic}", None), (f"janitor/{topic}", None), *found))
         self._ledger.topics.pop(topic, None)

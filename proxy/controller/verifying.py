@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import Final
-from uuid import UUID
 
 import structlog
 
@@ -30,8 +30,6 @@ class Verifying:
 
     def __init__(self, context: ControllerContext) -> None:
         self._ledger, self._admin = context.ledger, context.admin
-        self._told: set[UUID] = set()
-        """The ids of topics with a finding."""
 
     async def run(self) -> None:
         """Looks once a minute, as long as the role lasts."""
@@ -41,22 +39,16 @@ class Verifying:
 
     async def look(self) -> None:
         """Tells of each topic whose transactions are not verified, once, and takes that back when they are again."""
-        layouts = [each.layout for each in self._ledger.topics.values() if each.layout.has_transactions]
-        self._told &= {layout.topic_id for layout in layouts}
-        if not layouts:
-            return
+        having = {topic for topic, each in self._ledger.topics.items() if each.layout.has_transactions}
         try:
-            brokers = await self._admin.unverifying()
-            for layout in layouts:
-                if bool(brokers) is (layout.topic_id in self._told):
-                    continue
-                if brokers:
-                    finding = transactions_unverified(layout.topic, brokers, round(time.time() * 1000))
-                    await self._ledger.write_finding(finding)
-                else:
-                    await self._ledger.write(((f"finding/{layout.topic}", None),))
-                self._told ^= {layout.topic_id}
-        except Fenced:
-            return  # the role ends by that
+            brokers = await self._admin.unverifying() if having else ()
         except (TopicsRefused, UpstreamUnavailable) as error:
             log.debug("verification_not_looked_at", error=str(error))
+            return
+        now_ms, wrong = round(time.time() * 1000), having if brokers else frozenset[str]()
+        found = {
+            topic: transactions_unverified(topic, brokers, now_ms) if topic in wrong else None
+            for topic in self._ledger.topics
+        }
+        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
+            await self._ledger.hold_findings("transactions_unverified", found)

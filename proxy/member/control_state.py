@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ class ControlState:
         wishes: What is wished and has not come to an end, by the wish's id.
         changes: The controller's procedures by topic; None where this worker is not the controller.
         now: Seconds on the clock of leases, by which `changes` count.
-        findings: What was found wrong last, by topic.
+        findings: What is wrong with topics, by topic and in the order in which it was found.
         alone_from: On the controller, from when on nobody serves but the members; changes wait for it.
         wished_since: On the controller, since when somebody wants something of a topic, by topic.
         awaited: By the host of each proxy that is missing and may still serve, for how many seconds at most. An empty
@@ -50,7 +50,7 @@ class ControlState:
     wishes: Mapping[str, Wish]
     changes: Mapping[str, Change] | None
     now: float
-    findings: Mapping[str, FindingRecord] = field(default_factory=dict[str, FindingRecord])
+    findings: Sequence[FindingRecord] = ()
     lost: str = ""
     alone_from: float = 0.0
     wished_since: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -89,7 +89,7 @@ def state_of(layout_member: LayoutMember) -> ControlState:
         wishes=dict(layout_member.state.wishes),
         changes=dict(controller.changes) if controller is not None else None,
         now=now,
-        findings={**layout_member.findings.by_topic, **layout_member.findings.unserved},
+        findings=layout_member.findings.standing(),
         lost=layout_member.lost,
         alone_from=controller.alone_from if controller is not None else 0.0,
         wished_since=dict(role.wished_since) if role is not None and controller is not None else {},

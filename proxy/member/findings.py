@@ -26,7 +26,6 @@ class Findings:
     """Keeps what is wrong with topics, and serves no topic of which records cannot be read.
 
     Attributes:
-        by_topic: What a controller has found last of a topic, by its name.
         unserved: Topics that are not served here because records of them cannot be read, or are lost, by name.
         lost: Topics that have a face, and had no layout when the layouts were read to their end.
         counted: By kind, since this worker's start and while it led.
@@ -39,14 +38,9 @@ class Findings:
         self._member = state.member
         self._leadership = leadership
         self.unread = state.unread
-        self.by_topic: dict[str, FindingRecord] = {}
         self.unserved: dict[str, FindingRecord] = {}
         self.counted: Counter[str] = Counter()
         self.lost: frozenset[str] = frozenset()
-
-    def forget(self) -> None:
-        """Forgets what was read, as the log is read again; what is not served stays so until it is judged again."""
-        self.by_topic.clear()
 
     def judge_again(self) -> None:
         """Serves what is not served, where all of it could be read this time."""
@@ -65,13 +59,15 @@ class Findings:
         """Whether topics have faces, and the layouts know none at all."""
         return bool(self.lost) and not self._member.topics
 
-    def on_finding(self, topic: str, finding: FindingRecord | None) -> None:
+    def standing(self) -> list[FindingRecord]:
+        """Returns what is wrong with topics, by topic and in the order in which it was found."""
+        return sorted((*self._state.findings, *self.unserved.values()), key=lambda each: (each.topic, each.found_ms))
+
+    def on_finding(self, key: str, finding: FindingRecord | None) -> None:
         """Takes in what a controller has found of a topic; None: it is well again."""
-        if finding is None:
-            self.by_topic.pop(topic, None)
-            return
-        self.by_topic[topic] = finding
-        self._count(finding)
+        self._state.findings.take(key, finding)
+        if finding is not None:
+            self._count(finding)
 
     def on_record(self, key: str, value: Value | Unreadable | None, offset: int) -> None:
         """Takes in what a record of the layouts amounts to, when all else has been done with it."""

@@ -197,7 +197,6 @@ class LayoutMember:
     def _forget(self) -> None:
         """Forgets what was read; what is managed stays so, unserved, until all has been read again."""
         self.state.forget()
-        self.findings.forget()
         self.leadership.stop()  # the controller begins from what the layouts say
 
     def _take_up(self, offsets: Mapping[str, int]) -> None:

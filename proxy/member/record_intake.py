@@ -99,7 +99,7 @@ class RecordIntake:
             case "janitor" | "behind", _:
                 self._on_progress(kind, rest, value)
             case "finding", FindingRecord() | None:
-                self.findings.on_finding(rest, value)
+                self.findings.on_finding(record.key, value)
             case _:
                 self._on_layout(record, value)
 

@@ -10,6 +10,7 @@ from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.member import Member
 from kordon.proxy.ordering.presence import Presence
 from kordon.proxy.ordering.records import BehindRecord, FenceRecord, TopicRecord
+from kordon.proxy.ordering.standing_findings import StandingFindings
 from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import Wish
 
@@ -37,6 +38,7 @@ class LayoutsState:
         presence: Who may serve besides the members of the present generation.
         leftovers: Records that nobody needs after a while.
         unread: Records that cannot be read.
+        findings: What controllers have found wrong with topics.
         wishes: What is wished and has not come to an end, by the wish's id.
         looked_to: How far compacted topics were looked through, by topic and physical partition.
         behind: How far groups are from the cuts of takeovers, by topic.
@@ -49,6 +51,7 @@ class LayoutsState:
         self.presence = Presence()
         self.leftovers = leftovers
         self.unread = Unread()
+        self.findings = StandingFindings()
         self.wishes: dict[str, Wish] = {}
         self.looked_to: dict[str, Mapping[int, int]] = {}
         self.behind: dict[str, BehindRecord] = {}
@@ -58,7 +61,7 @@ class LayoutsState:
     def forget(self) -> None:
         """Forgets what was read, as the log is read again from its beginning."""
         self.member.forget()
-        for each in (self.leftovers, self.unread, self.wishes, self.looked_to, self.behind):
+        for each in (self.leftovers, self.unread, self.findings, self.wishes, self.looked_to, self.behind):
             each.clear()
 
     def members(self) -> frozenset[str]:

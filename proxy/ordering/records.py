@@ -7,7 +7,7 @@
     gone/<incarnation>          a proxy has stopped serving, and will not begin again          that proxy
     wish/<id>                   somebody wants a topic managed, resized, …                     any proxy
     outcome/<id>                what came of it                                                controller
-    finding/<name>              what was found wrong with a topic last                         controller
+    finding/<name>/<kind>       what was found wrong with a topic                              controller
     janitor/<name>              how far a compacted topic was looked through                   controller
     behind/<name>               how far groups are from the cuts of a takeover                 controller
     announcement/<name>         a change to come of a topic with transactions (DOUBLE-ADD)     controller
@@ -245,6 +245,11 @@ def image_place(key: str) -> tuple[str, int, int] | None:
     return None if found is None else (found[1], int(found[2]), int(found[3]))
 
 
+def finding_key(finding: FindingRecord) -> str:
+    """Returns the key of what was found wrong with a topic. Former versions left the kind out of it."""
+    return f"finding/{finding.topic}/{finding.kind}"
+
+
 def kind_of(key: str) -> str:
     """Returns what a record is about."""
     return key.partition("/")[0]
@@ -345,6 +350,8 @@ def _mismatch(key: str, value: Value) -> str:
             return f"it is about {topic}" if is_of_others else why_unsound(layout) or why_impossible(layout, following)
         case AnnouncementRecord():
             return f"it is about {value.topic}" if value.topic != rest else _why_not_announced(value)
+        case FindingRecord(kind, topic):
+            return "" if rest in (topic, f"{topic}/{kind}") else f"it is about {kind} of {topic}"
         case ImageRecord():
             return "" if image_place(key) is not None else "its key names no part of an image"
         case _:

@@ -42,7 +42,7 @@ def explain_all(topics: Iterable[ManagedTopic], control: ControlState) -> Facts:
         "enabled": True,
         "control": explain_control(control),
         "topics": rows,
-        "findings": [_finding(each) for _, each in sorted(control.findings.items())],
+        "findings": [_finding(each) for each in control.findings],
     }
 
 
@@ -80,7 +80,7 @@ def explain_topic(
             if image and is_physical(stream)
         },
         "bypassed_batches": bypassed,
-        "finding": _finding(control.findings[topic.name]) if topic.name in control.findings else None,
+        "findings": [_finding(each) for each in control.findings if each.topic == topic.name],
         "control": explain_control(control),
     }
 

@@ -15,6 +15,7 @@ from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.layouts_state import StandingFence
 from kordon.proxy.ordering.records import FenceRecord
+from kordon.proxy.ordering.standing_findings import StandingFindings
 from kordon.proxy.own_topics.layouts_writer import Fenced
 
 LAYOUT = Layout.created("orders", UUID(int=1), 3, 12)
@@ -34,7 +35,7 @@ class Role:
         self.standing: dict[str, StandingFence] = {}
         self.unreadable: set[str] = set()
         self.controller = SimpleNamespace(changes={})
-        self.ledger = Ledger(cast("Any", self), ControllerNotes(NoJournal(), frozenset))
+        self.ledger = Ledger(cast("Any", self), ControllerNotes(NoJournal(), frozenset), StandingFindings())
         self.ledger.controller = cast("Any", self.controller)
         self.forged = ForgedFences(
             self.ledger,

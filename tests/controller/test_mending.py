@@ -18,6 +18,7 @@ from kordon.proxy.ordering.changes import Command, Prepare
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import TopicRecord
+from kordon.proxy.ordering.standing_findings import StandingFindings
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.waiting import until
 
@@ -32,7 +33,7 @@ class Role:
         self.keys: list[str] = []
         self.asked: list[Command] = []
         nothing: Any = None
-        self.ledger = Ledger(cast("Any", self), ControllerNotes(NoJournal(), frozenset))
+        self.ledger = Ledger(cast("Any", self), ControllerNotes(NoJournal(), frozenset), StandingFindings())
         self.controller = self.ledger.controller = Controller(frozenset({"me"}), 0.0)
         record = TopicRecord(layout, UUID(int=2))
         self.ledger.take((record,))
@@ -55,7 +56,7 @@ async def test_a_log_that_cannot_be_mended_is_found_once(monkeypatch: pytest.Mon
             await until("it is found", lambda: bool(role.keys))
         role.mending.mend(GROWN, {3: 60, 0: 7})
         await until("it is found again", lambda: len(role.keys) > 1)
-        assert role.keys == ["finding/orders"] * 2
+        assert role.keys == ["finding/orders/not_mended"] * 2
         assert not role.asked
     role.mending.mend(GROWN, {3: 60, 0: 5})
     assert role.asked == [Prepare("orders", 4)], "there is room: it is mended"

@@ -14,6 +14,7 @@ from kordon.proxy.member.membership import Generation
 from kordon.proxy.ordering.changes import Producers
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, OutcomeRecord, TopicRecord
+from kordon.proxy.ordering.standing_findings import StandingFindings
 from kordon.proxy.ordering.write_sequencer import Binding, Write
 from kordon.proxy.own_topics.layouts_writer import Fenced, NotCommitted, OutcomeUnknown, Records
 from kordon.proxy.topics.managed_topics import ManagedTopic
@@ -146,7 +147,9 @@ async def test_a_ledger_tells_of_what_it_does_not_know(error: Exception, is_told
             raise error
 
     noted = Noted()
-    ledger = Ledger(cast("Any", Writer()), ControllerNotes(noted.journal, lambda: frozenset({"me"})))
+    ledger = Ledger(
+        cast("Any", Writer()), ControllerNotes(noted.journal, lambda: frozenset({"me"})), StandingFindings()
+    )
     for _ in range(2):
         with pytest.raises(type(error)):
             await ledger.write((("topic/orders", BEFORE),))

@@ -45,7 +45,7 @@ CONTROL = {
 FINDING = {"found": "now", "kind": "kind", "text": "text"}
 TOPIC = {
     "topic": "orders", "undeleted_partition_count": 3, "initial_partition_count": 3, "virtual_partitions": 6,
-    "layout_epoch": 1, "ordered_delivery": True, "topic_id": "id", "face_id": "id", "face": "face", "finding": FINDING,
+    "layout_epoch": 1, "ordered_delivery": True, "topic_id": "id", "face_id": "id", "face": "face", "findings": [FINDING],
     "held": [{"partitions": [1], "virtual_partitions": [], "why": "group waits"}], "epochs": [], "partitions": [],
     "chains": [], "control": CONTROL,
 }  # fmt: skip
