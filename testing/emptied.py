@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, layouts_configs
+from kordon.proxy.own_topics.compacted_topic import LAYOUTS
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.testing.cluster import Cluster
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.waiting import wait_until
@@ -55,7 +56,7 @@ def _has_deleted_topics(connection: PlainConnection) -> bool:
 
 
 def _has_created_layouts(connection: PlainConnection) -> bool:
-    configs = [{"name": name, "value": value} for name, value in layouts_configs(1).items()]
+    configs = [{"name": name, "value": value} for name, value in LAYOUTS.configs(1).items()]
     topic = {"name": LAYOUTS_TOPIC, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": configs}
     (row,) = connection.ask(apis.CREATE_TOPICS, 4, {"topics": [topic], "timeout_ms": 30_000}).topics
     (known,) = connection.ask(apis.METADATA, 1, {"topics": [{"name": LAYOUTS_TOPIC}]}).topics

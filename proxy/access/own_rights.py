@@ -20,7 +20,7 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import QUESTIONS, Brokers, CoordinatorKind
 from kordon.proxy.kafka.leaders import topics_asked
 from kordon.proxy.kafka.operations import Operation
-from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC
+from kordon.proxy.own_topics.compacted_topic import GROUPS
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.own_topics.layouts_writer import TRANSACTIONAL_ID
 from kordon.proxy.topics.managed_topics import OWN_PREFIX
@@ -86,8 +86,8 @@ class OwnRights:
             found.append(
                 self._lacks((Operation.DESCRIBE, Operation.WRITE), 0, f"--transactional-id {TRANSACTIONAL_ID}")
             )
-        for row in await self._of_topics([LAYOUTS_TOPIC, GROUPS_TOPIC, *topics]):
-            is_own = row.name in (LAYOUTS_TOPIC, GROUPS_TOPIC)
+        for row in await self._of_topics([LAYOUTS_TOPIC, GROUPS.name, *topics]):
+            is_own = row.name in (LAYOUTS_TOPIC, GROUPS.name)
             resource = f"--topic {OWN_PREFIX} --resource-pattern-type prefixed" if is_own else f"--topic {row.name}"
             if row.error_code in (Code.NONE, Code.TOPIC_AUTHORIZATION_FAILED):
                 operations = 0 if row.error_code else row.topic_authorized_operations

@@ -5,11 +5,13 @@ By its `read_to_end` ONE-CONTROLLER, READ-BEFORE-SERVE, LATE-ANSWER and NO-FALSE
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.internal_topic_log import InternalTopicLog
-from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, ensure_layouts_topic, topics_with_faces
+from kordon.proxy.own_topics.compacted_topic import LAYOUTS
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, topics_with_faces
 
 
 class LayoutsLog(InternalTopicLog):
@@ -30,7 +32,7 @@ class LayoutsLog(InternalTopicLog):
         """Creates the topic, or checks that the one that is there is fit for it.
 
         Raises:
-            LayoutsTopicUnfit: It is not; the message says what to change.
+            OwnTopicUnfit: It is not; the message says what to change.
             UpstreamUnavailable: The cluster does not answer or refuses, or the topic was there and is lost.
         """
         if not await self.exists() and (lost := await self.faces()):
@@ -38,5 +40,5 @@ class LayoutsLog(InternalTopicLog):
                 f"{self.topic} is lost: it is not there, and {', '.join(lost)} have faces; restore it first:"
                 " kordon layouts import"
             )
-        await ensure_layouts_topic(self.brokers, TopicsAdmin(self.brokers), self.topic)
+        await replace(LAYOUTS, name=self.topic).ensure(self.brokers)
         await self.exists()

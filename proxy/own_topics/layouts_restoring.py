@@ -18,10 +18,11 @@ from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.records import TopicRecord, Unreadable, kind_of, load, topic_of
+from kordon.proxy.own_topics.compacted_topic import LAYOUTS
 from kordon.proxy.own_topics.layouts_backup import Backup, kept_of, topic_in
 from kordon.proxy.own_topics.layouts_check import Comparison, LayoutsCheck
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
-from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, ensure_layouts_topic
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 
 READ_SECONDS: Final = 60.0
@@ -199,11 +200,11 @@ class Restoring:
         Raises:
             NotRestored: A Kordon has joined the group meanwhile, or the layouts have changed.
             Fenced: Another controller has begun meanwhile.
-            LayoutsTopicUnfit: `__kordon.layouts` is there, and layouts are not safe in it.
+            OwnTopicUnfit: `__kordon.layouts` is there, and layouts are not safe in it.
             UpstreamUnavailable: The cluster does not answer; where the end of the transaction was not answered, all of
                 it was written or nothing.
         """
-        await ensure_layouts_topic(self._brokers, TopicsAdmin(self._brokers))
+        await LAYOUTS.ensure(self._brokers)
         writer = LayoutsWriter(self._brokers)
         try:
             await writer.open()

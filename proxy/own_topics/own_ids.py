@@ -12,12 +12,10 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import topics_asked
-from kordon.proxy.own_topics.groups_topic import GROUPS_TOPIC
-from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
+from kordon.proxy.own_topics.compacted_topic import GROUPS, LAYOUTS, PRODUCERS
 from kordon.proxy.own_topics.own_things import OwnThings
-from kordon.proxy.own_topics.producers_topic import PRODUCERS_TOPIC
 
-_TOPICS: Final = (LAYOUTS_TOPIC, GROUPS_TOPIC, DECISIONS_TOPIC, PRODUCERS_TOPIC)
+_TOPICS: Final = (LAYOUTS.name, GROUPS.name, DECISIONS_TOPIC, PRODUCERS.name)
 _VERSIONS: Final = range(10, 13)
 """Versions of Metadata that have topic ids; brokers that support none of them know topics by name only."""
 _LOOK_SECONDS: Final = 5.0

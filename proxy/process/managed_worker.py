@@ -267,8 +267,8 @@ class ManagedWorker:
     def numbers(self) -> ManagedNumbers:
         """Returns what is counted, as it stands."""
         written, read = self.dispatcher.counts, self.reads.tally
-        lent = self.lent_epochs.tally
-        log, reported = self.group_positions.tally, self.group_positions.positions
+        lent = self.lent_epochs.log.tally
+        log, reported = self.group_positions.log.tally, self.group_positions.positions
         found = self.layout_member.findings
         role, generation = self.layout_member.leadership.role, self.layout_member.lease.generation
         janitors = role.janitors.counts() if role is not None else {}
@@ -328,14 +328,14 @@ class ManagedWorker:
             epoch_records={
                 "written": lent.written,
                 "read": lent.read,
-                "late": lent.late,
+                "late": self.lent_epochs.late,
                 "unreadable": lent.unreadable,
             },
             epoch_failures={"lost": lent.lost, "unavailable": lent.failed},
             epoch_ids=len(self.lent_epochs.table),
             subscriptions_bytes=self._subscriptions.remembered_bytes,
             subscriptions_forgotten=self._subscriptions.forgotten,
-            position_lag=self.group_positions.lag,
+            position_lag=self.group_positions.log.lag,
             group_lags=self._lags.told,
             gate_holds=dict(self.gates.tally.holds),
             gate_held_seconds=dict(self.gates.tally.held_seconds),

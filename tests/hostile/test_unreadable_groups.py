@@ -57,11 +57,11 @@ def test_what_cannot_be_read_is_counted_and_concerns_nobody_else(key: bytes, val
     """Nothing is raised; who has reported before is known still."""
     nowhere = Upstream(bootstrap=(HostPort("127.0.0.1", 1),))
     groups = GroupPositions(Brokers(BrokerConnections(Topology(nowhere, lambda _: None, lambda _: None))))
-    groups.on_record(Record(key_of(GOOD), dump(REPORT), 0))
-    groups.on_record(Record(key.decode(errors="replace"), value, 1))
-    groups.on_record(Record(key_of(GOOD), dump(REPORT), 2, fault="its batch has another checksum"))
-    groups.on_record(Record("", None, 3, fault="a batch of which nothing can be read"))
-    assert (groups.tally.read, groups.tally.unreadable) == (4, 3)
+    groups.log.on_record(Record(key_of(GOOD), dump(REPORT), 0))
+    groups.log.on_record(Record(key.decode(errors="replace"), value, 1))
+    groups.log.on_record(Record(key_of(GOOD), dump(REPORT), 2, fault="its batch has another checksum"))
+    groups.log.on_record(Record("", None, 3, fault="a batch of which nothing can be read"))
+    assert (groups.log.tally.read, groups.log.tally.unreadable) == (4, 3)
     assert set(groups.positions.members("readers")) == {"good"}
 
 
@@ -99,8 +99,8 @@ async def test_no_record_in_the_groups_holds_up_what_stands_behind_it(open_clust
         await running.say({MemberKey("readers", "behind"): REPORT}, SECONDS)
         async with worker(open_cluster, topic) as restarted:
             for each in (running, restarted):
-                assert each.tally.unreadable == len(JUNK) + 1
-                assert each.tally.lost == each.tally.failed == 0
+                assert each.log.tally.unreadable == len(JUNK) + 1
+                assert each.log.tally.lost == each.log.tally.failed == 0
                 assert {"good", "behind"} <= set(each.positions.members("readers"))
             await restarted.say({VICTIM: REPORT}, SECONDS)
             assert "victim" in restarted.positions.members("readers")

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.proxy.commands.cli import main
-from kordon.proxy.own_topics.layouts_topic import layouts_configs
+from kordon.proxy.own_topics.compacted_topic import LAYOUTS as LAYOUTS_LOG
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import CHANGE_SECONDS, Sender, create_managed, resize, set_configs, watermarks
 from kordon.testing.proxy_process import ProxyProcess
@@ -159,7 +159,7 @@ def test_layouts_that_came_back_empty_are_restored(unled_cluster: Cluster, tmp_p
         done("export", file, *to)
         assert proxy.stop() == 0
         delete(direct, LAYOUTS)
-        direct.create_topics([NewTopic(LAYOUTS, 1, 1, config=layouts_configs(1))])[LAYOUTS].result(60)
+        direct.create_topics([NewTopic(LAYOUTS, 1, 1, config=LAYOUTS_LOG.configs(1))])[LAYOUTS].result(60)
         wait_until("the layouts are there", lambda: LAYOUTS in direct.list_topics(timeout=60).topics)
         before = watermarks(brokers, "orders", range(4))
         assert "nothing was written" in refused("export", file, *to)

@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC, layouts_configs
+from kordon.proxy.own_topics.compacted_topic import LAYOUTS
+from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.known import known
@@ -70,7 +71,7 @@ def test_a_fault_of_all_proxies_leaves_them_ready_and_one_that_knows_no_layouts_
     with Cluster.start(brokers=3, config={"authorizer.class.name": ""}) as cluster:
         bootstrap = cluster.bootstrap()
         holder = cluster.brokers[2]
-        layouts = NewTopic(LAYOUTS_TOPIC, 1, replica_assignment=[[holder.node_id]], config=layouts_configs(1))
+        layouts = NewTopic(LAYOUTS_TOPIC, 1, replica_assignment=[[holder.node_id]], config=LAYOUTS.configs(1))
         direct = AdminClient({"bootstrap.servers": bootstrap})
         direct.create_topics([layouts])[LAYOUTS_TOPIC].result(60)
         with (

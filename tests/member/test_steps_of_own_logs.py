@@ -153,7 +153,7 @@ LOGS: Final[dict[str, tuple[Callable[[], Broker], Callable[[], Callable[[Record]
     "aborted transactions": (lambda: transactions(7_000), lambda: nobody),
     "tiny records of no kind": (lambda: Broker(tiny("")), lambda: layout_member().on_record),
     "tiny tombstones of fences": (lambda: Broker(tiny("fence/a")), lambda: layout_member().on_record),
-    "tiny records of no member": (lambda: Broker(tiny("")), lambda: positions().on_record),
+    "tiny records of no member": (lambda: Broker(tiny("")), lambda: positions().log.on_record),
     "marks": (lambda: Broker(tiny("mark")), lambda: layout_member().on_record),
     "the largest layouts": (
         lambda: Broker([batch_of(NewRecord("topic/orders", value)) for value in LARGEST.values()]),
@@ -161,11 +161,11 @@ LOGS: Final[dict[str, tuple[Callable[[], Broker], Callable[[], Callable[[Record]
     ),
     "the largest reports": (
         lambda: Broker([batch_of(NewRecord(key_of(MemberKey("g", "m")), report(10_000))) for _ in range(3)]),
-        lambda: positions().on_record,
+        lambda: positions().log.on_record,
     ),
     "reports that are too large": (
         lambda: Broker([batch_of(NewRecord(key_of(MemberKey("g", "m")), report(60_000))) for _ in range(3)]),
-        lambda: positions().on_record,
+        lambda: positions().log.on_record,
     ),
 }
 
@@ -196,10 +196,10 @@ def test_these_records_are_read() -> None:
         assert isinstance(known.state.member.topics.get("orders"), TopicRecord)
         assert not known.findings.unserved
     said = positions()
-    said.on_record(Record(key_of(MemberKey("g", "m")), report(10_000), 0))
-    assert said.tally.unreadable == 0
-    said.on_record(Record(key_of(MemberKey("g", "m")), report(60_000), 1))
-    assert said.tally.unreadable == 1
+    said.log.on_record(Record(key_of(MemberKey("g", "m")), report(10_000), 0))
+    assert said.log.tally.unreadable == 0
+    said.log.on_record(Record(key_of(MemberKey("g", "m")), report(60_000), 1))
+    assert said.log.tally.unreadable == 1
 
 
 def test_a_marker_is_one() -> None:

@@ -4,6 +4,7 @@ import asyncio
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -15,8 +16,9 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.position_records import MemberKey
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
-from kordon.proxy.own_topics.group_positions import WRITE_SECONDS, GroupPositions
-from kordon.proxy.own_topics.groups_topic import GroupsTopicUnfit, ensure_groups_topic
+from kordon.proxy.own_topics.compacted_topic import GROUPS, OwnTopicUnfit
+from kordon.proxy.own_topics.followed_log import WRITE_SECONDS
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
 
@@ -93,8 +95,8 @@ async def test_reports_that_come_together_are_written_together(brokers: Brokers,
         await one.ready(SECONDS)
         places = [MemberKey("readers", f"member {number}") for number in range(1_000)]
         await asyncio.gather(*(one.say({place: report(1)}, SECONDS) for place in places))
-        assert one.positions.member_count == one.tally.written == 1_000
-        assert one.tally.batches <= 10
+        assert one.positions.member_count == one.log.tally.written == 1_000
+        assert one.log.tally.batches <= 10
 
 
 async def test_a_log_that_was_deleted_is_made_anew_and_all_is_reported_again(brokers: Brokers, topic: str) -> None:
@@ -103,7 +105,7 @@ async def test_a_log_that_was_deleted_is_made_anew_and_all_is_reported_again(bro
         await one.ready(SECONDS)
         await one.say({A: report(40)}, SECONDS)
         await TopicsAdmin(brokers).delete_topic(topic)
-        await until("the log is read anew", lambda: one.tally.lost == 1)
+        await until("the log is read anew", lambda: one.log.tally.lost == 1)
         assert one.of("readers", 1, "orders", "a") == {}
         await one.ready(SECONDS)
         await one.say({A: report(41, sequence=2)}, SECONDS)
@@ -128,12 +130,12 @@ async def test_a_log_whose_beginning_was_deleted_is_read_from_where_it_begins(br
 async def test_a_topic_that_is_not_fit_is_refused_with_what_to_change(brokers: Brokers, topic: str) -> None:
     """Somebody has made it with two partitions."""
     await TopicsAdmin(brokers).create_topic(topic, partitions=2, replicas=1, configs={"cleanup.policy": "compact"})
-    with pytest.raises(GroupsTopicUnfit, match="has 2 partitions"):
-        await ensure_groups_topic(brokers, topic)
+    with pytest.raises(OwnTopicUnfit, match="has 2 partitions"):
+        await replace(GROUPS, name=topic).ensure(brokers)
     async with worker(brokers, topic) as one:
         with pytest.raises(UpstreamUnavailable):
             await one.ready(3.0)
-        assert one.tally.failed
+        assert one.log.tally.failed
 
 
 @pytest.mark.deep
@@ -160,7 +162,7 @@ async def test_a_leader_that_is_killed_costs_seconds_and_no_report(
                     except UpstreamUnavailable:
                         assert len(ticks) < (WRITE_SECONDS + 2) / TICK_SECONDS  # whoever reports is told in time
                         await asyncio.sleep(0.1)
-            assert one.tally.lost == 0
+            assert one.log.tally.lost == 0
 
 
 @pytest.mark.deep

@@ -16,8 +16,8 @@ from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.internal_topic_log import LogLost
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
-from kordon.proxy.own_topics.layouts_topic import LayoutsTopicUnfit
 from kordon.proxy.own_topics.layouts_writer import (
     Fenced,
     LayoutsWriter,
@@ -302,7 +302,7 @@ async def test_a_topic_that_is_created_twice_is_compacted_and_checked(brokers: B
 async def test_a_topic_that_loses_layouts_is_refused(brokers: Brokers, topic: str) -> None:
     """One that somebody made with another cleanup policy is not used; the message says what to change."""
     await TopicsAdmin(brokers).create_topic(topic, partitions=1, replicas=1, configs={"cleanup.policy": "delete"})
-    with pytest.raises(LayoutsTopicUnfit, match="set it to compact"):
+    with pytest.raises(OwnTopicUnfit, match="set it to compact"):
         await LayoutsLog(brokers, topic).create()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from unittest.mock import MagicMock
 from uuid import uuid4
 
@@ -17,11 +18,12 @@ from kordon.proxy.ordering.lent_epoch_records import dump, key_of
 from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
 from kordon.proxy.ordering.lent_table import FORGET_MS
 from kordon.proxy.own_topics import lent_epochs_log
+from kordon.proxy.own_topics.compacted_topic import PRODUCERS, OwnTopicUnfit
 from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
-from kordon.proxy.own_topics.producers_topic import KEPT_MS, ProducersTopicUnfit, ensure_producers_topic
 from kordon.testing.waiting import until
 
 KEY = key_of("orders-writer")
+KEPT_MS = "3600000"
 SECONDS = 60.0
 REAL = pytest.mark.broker
 
@@ -65,7 +67,7 @@ async def test_what_one_worker_has_written_all_know(new_worker: Callable[[], Awa
         await ready(other)
         assert other.table.lent(KEY) == lent(0)
     configs = await TopicsAdmin(brokers).topic_configs(topic)
-    assert (configs["cleanup.policy"], configs["min.compaction.lag.ms"]) == ("compact", str(KEPT_MS))
+    assert (configs["cleanup.policy"], configs["min.compaction.lag.ms"]) == ("compact", KEPT_MS)
     assert configs["unclean.leader.election.enable"] == "false"
 
 
@@ -89,7 +91,7 @@ async def test_of_records_that_come_together_one_counts(
         known = each.table.lent(KEY)
         assert known is not None
         assert known.claim == Claim(winner, None)
-        assert each.tally.late >= len(claims) - 1
+        assert each.late >= len(claims) - 1
         await each.close()
 
 
@@ -100,7 +102,7 @@ async def test_a_log_that_was_deleted_is_made_anew(brokers: Brokers, topic: str)
         await ready(one)
         assert await one.write(KEY, lent(3))
         await TopicsAdmin(brokers).delete_topic(topic)
-        await until("the log is read anew", lambda: one.tally.lost == 1)
+        await until("the log is read anew", lambda: one.log.tally.lost == 1)
         await ready(one)
         assert one.table.lent(KEY) is None
         assert await one.write(KEY, lent(0))
@@ -110,8 +112,8 @@ async def test_a_log_that_was_deleted_is_made_anew(brokers: Brokers, topic: str)
 async def test_a_topic_that_is_not_fit_is_refused_with_what_to_change(brokers: Brokers, topic: str) -> None:
     """Somebody has made it with two partitions; until that is mended, no epochs are lent."""
     await TopicsAdmin(brokers).create_topic(topic, partitions=2, replicas=1, configs={"cleanup.policy": "compact"})
-    with pytest.raises(ProducersTopicUnfit, match="has 2 partitions"):
-        await ensure_producers_topic(brokers, topic)
+    with pytest.raises(OwnTopicUnfit, match="has 2 partitions"):
+        await replace(PRODUCERS, name=topic).ensure(brokers)
     async with worker(brokers, topic) as one:
         with pytest.raises(UpstreamUnavailable):
             await one.read_to_end()
@@ -133,8 +135,8 @@ async def test_a_topic_with_other_configs_is_refused(
 ) -> None:
     """Which says what to set."""
     await TopicsAdmin(brokers).create_topic(topic, partitions=1, replicas=1, configs=configs)
-    with pytest.raises(ProducersTopicUnfit, match=said):
-        await ensure_producers_topic(brokers, topic)
+    with pytest.raises(OwnTopicUnfit, match=said):
+        await replace(PRODUCERS, name=topic).ensure(brokers)
 
 
 @REAL
@@ -151,13 +153,13 @@ async def test_silent_ids_are_forgotten_and_late_records_of_others_mended(
         await writer.append([NewRecord(KEY, dump(lent(0, "late"))), NewRecord(KEY, b"junk")])
         writer.close()
         await until("it is mended", lambda: (known := one.table.lent(KEY)) is not None and known.number > 0)
-        assert one.tally.unreadable == 1
+        assert one.log.tally.unreadable == 1
         monkeypatch.setattr("kordon.proxy.ordering.lent_table.FORGET_MS", 0)
         await until("it is forgotten", lambda: one.table.lent(KEY) is None)
 
 
 def read(log: LentEpochsLog, key: str, value: bytes | None, fault: str = "", written_ms: int = 1_000) -> None:
-    log.on_record(Record(key, value, log.tally.read, fault=fault, timestamp_ms=written_ms))
+    log.log.on_record(Record(key, value, log.log.tally.read, fault=fault, timestamp_ms=written_ms))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_what_cannot_be_read_is_counted_and_passed(key: str, value: bytes | None
     log = LentEpochsLog(MagicMock())
     read(log, KEY, dump(lent(1)))
     read(log, key, value, fault)
-    assert log.tally.unreadable == 1
+    assert log.log.tally.unreadable == 1
     assert log.table.lent(KEY) == lent(1)
 
 
@@ -190,4 +192,4 @@ def test_an_id_is_forgotten_by_a_record_without_a_value() -> None:
     assert log.table.lent(KEY) == lent(1)
     read(log, KEY, None, written_ms=1_000 + FORGET_MS)
     assert log.table.lent(KEY) is None
-    assert log.tally.unreadable == 0
+    assert log.log.tally.unreadable == 0

@@ -22,8 +22,7 @@ KEPT = {
     "look for lost layouts",
     "follow ACLs",
     "follow a topic's changes",
-    "follow lent epochs",
-    "follow positions of groups",
+    "follow an own topic",
     "follow the cluster",
     "get a producer id",
     "hold layouts to their topics",
@@ -39,8 +38,7 @@ KEPT = {
     "look through a compacted log",
     "look through compacted topics",
     "look whether transactions are verified",
-    "read lent epochs to their end",
-    "read reports to their end",
+    "read an own topic to its end",
     "read the layouts again",
     "read the layouts to their end",
     "read what is managed",
@@ -53,8 +51,7 @@ KEPT = {
     "watch files",
     "watch the lease",
     "write decisions",
-    "write lent epochs",
-    "write reports",
+    "write to an own topic",
 }
 """Without one of these something stands still that nobody else would set in motion again."""
 

@@ -1,0 +1,109 @@
+"""Kordon's own topics that keep the last record of each key: what they are like, and how they come to be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.topics_admin import TopicsAdmin
+
+log = structlog.get_logger(__name__)
+
+REPLICAS: Final = 3
+_POLICY: Final = "cleanup.policy"
+_UNCLEAN: Final = "unclean.leader.election.enable"
+_LAG: Final = "min.compaction.lag.ms"
+
+
+class OwnTopicUnfit(UpstreamUnavailable):
+    """Raised when a topic is there, but is not such that records are safe in it; says what to change."""
+
+
+@dataclass(frozen=True)
+class CompactedTopic:
+    """A topic of one partition.
+
+    Attributes:
+        purpose: Begins the names of log events about it, and names connections.
+        holds: What is in it, for messages.
+        own_configs: Topic configs that others of Kordon's topics do not have.
+        when_lost: Why nobody has to do anything when it is lost; empty: it must not be.
+    """
+
+    name: str
+    purpose: str
+    holds: str
+    own_configs: Mapping[str, str] = field(default_factory=dict)
+    when_lost: str = ""
+
+    def configs(self, replicas: int) -> dict[str, str]:
+        """Returns the topic configs of a new one."""
+        return {
+            _POLICY: "compact",
+            # with two copies a minimum of two would stop all writes as soon as one is away
+            "min.insync.replicas": "2" if replicas >= REPLICAS else "1",
+            _UNCLEAN: "false",
+            "compression.type": "uncompressed",
+            "max.message.bytes": str(1024 * 1024),
+            "segment.bytes": str(16 * 1024 * 1024),  # only closed segments are compacted, and readers read them all
+            **self.own_configs,
+        }
+
+    async def ensure(self, brokers: Brokers) -> None:
+        """Creates the topic where it is missing, and checks it where it is there.
+
+        Raises:
+            OwnTopicUnfit: It has other configs or more than one partition.
+            UpstreamUnavailable: The cluster does not answer, or does not let Kordon create it.
+        """
+        admin = TopicsAdmin(brokers)
+        found = await brokers.metadata([self.name])
+        if found.topics[0].error_code:
+            replicas = min(REPLICAS, len(found.brokers))
+            made = self.configs(replicas)
+            if await admin.create_topic(self.name, partitions=1, replicas=replicas, configs=made):
+                log.info(f"{self.purpose}_topic_created", topic=self.name, replicas=replicas)
+        leaders = await admin.wait_for_leaders(self.name, partitions=1)
+        if problem := self._problem(len(leaders), await admin.topic_configs(self.name)):
+            raise OwnTopicUnfit(f"{self.name}: {problem}")
+
+    def _problem(self, partitions: int, found: Mapping[str, str | None]) -> str | None:
+        if partitions != 1:
+            cure = f"; delete it, and Kordon makes it anew: {self.when_lost}" if self.when_lost else ""
+            return f"has {partitions} partitions, and must have one{cure}"
+        policy, wanted = found.get(_POLICY) or "", self.own_configs.get(_POLICY, "compact")
+        if "compact" not in policy or ("delete" in policy and "delete" not in wanted):
+            return f"{_POLICY} is {policy}, which loses {self.holds} or lets it grow for ever; set it to {wanted}"
+        if found.get(_UNCLEAN) == "true":
+            return f"{_UNCLEAN} is true, which loses {self.holds}; set it to false"
+        kept_ms = int(self.own_configs.get(_LAG, "0"))
+        if int(found.get(_LAG) or 0) < kept_ms:
+            return f"{_LAG} is below {kept_ms}, by which a late record may be all that is left; set it to that"
+        return None
+
+
+LAYOUTS: Final = CompactedTopic("__kordon.layouts", "layouts", "layouts")
+"""What managed topics are like (`ordering/records.py`)."""
+GROUPS: Final = CompactedTopic(
+    "__kordon.groups",
+    "groups",
+    "reports",
+    # seven days, as long as brokers keep the commits of a group that nobody is in (offsets.retention.minutes)
+    {_POLICY: "compact,delete", "retention.ms": str(7 * 24 * 3_600_000), "retention.bytes": "-1"},
+    when_lost="members report again",
+)
+"""What members of groups have reported (`ordering/position_records.py`)."""
+PRODUCERS: Final = CompactedTopic(
+    "__kordon.producers",
+    "lent_epochs",
+    "epochs",
+    # a proxy that was silent for longer may write what compaction then leaves alone
+    {_LAG: str(3_600_000)},
+    when_lost="brokers say what epochs there are",
+)
+"""The epochs that Kordon lends (`ordering/lent_epoch_records.py`)."""
