@@ -25,6 +25,7 @@ from kordon.proxy.handlers.transactional_produce import TransactionalProduce
 from kordon.proxy.kafka.ends import Ends, Snapshot
 from kordon.proxy.kafka.leaders import Leader
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
@@ -130,6 +131,7 @@ class TransactionsInMemory:
     def __init__(self, n: int = 2, view: View = VIRTUAL) -> None:
         layout = replace(Layout.created(TOPIC, UUID(int=5), n, 8), has_transactions=True)
         self.topic = ManagedTopic(layout, UUID(int=6))
+        self.topic.announce(Announcement(1))
         self.topics = ManagedTopics()
         self.topics.add(self.topic)
         self.brokers = FakeBrokers()

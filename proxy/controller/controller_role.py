@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from math import inf
 from typing import Final
 
@@ -42,7 +43,7 @@ from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AnnouncementRecord
 from kordon.proxy.ordering.wishes import Manage, Wish
-from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
+from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
 
@@ -229,9 +230,28 @@ class ControllerRole:
         """Whether a fence is one of this controller's."""
         return self._adoption.raised(fence) or (self.controller is not None and self.controller.raised(fence))
 
-    def is_forged(self, announced: AnnouncementRecord) -> bool:
-        """Whether an announcement that was read is none of a controller's; it is withdrawn then."""
-        return self.controller is not None and self.controller.announcing.announced.is_others(announced)
+    def why_forged(self, topic: str, announced: AnnouncementRecord | None) -> str:
+        """Says why an announcement that was read, or its tombstone, is none of a controller's; empty if it is.
+
+        The first is withdrawn then, and what the second takes away is written again.
+        """
+        if self.controller is None:
+            return ""
+        standing = self.controller.announcing.announced
+        if announced is not None:
+            return "no controller has announced this; it is withdrawn" if standing.is_others(announced) else ""
+        if standing.taken_away(topic) is None:
+            return ""
+        self._tasks.start(self._announce_again(topic), name=f"announce again what comes of {topic}")
+        return "no controller has taken this announcement away; it is written again"
+
+    async def _announce_again(self, topic: str) -> None:
+        """Writes the announcement that stands by then; a failure ends the role, as with any write of the controller."""
+        controller = self.controller
+        record = controller.announcing.announced.taken_away(topic) if controller is not None else None
+        if record is not None:
+            with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
+                await self._ledger.write(((f"announcement/{topic}", record),))
 
     def on_wish(self, wish_id: str, wish: Wish) -> None:
         """Somebody wants something; wishes for one topic come true one after the other."""

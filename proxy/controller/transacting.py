@@ -1,10 +1,11 @@
 """Lets topics have transactions, once nobody serves them who does not know transactions.
 
-    all members know transactions ──> announcement ──> the group is confirmed ──> the layout says so
+    all members know transactions ──> the layout says so ──> the group is confirmed ──> the first announcement
 
-Versions without transactions know no announcements, so they do not serve the topic from the first record on
-(UNREAD-UNSERVED). Whoever joins the group behind that record reads it before it serves (READ-BEFORE-SERVE); whoever has
-joined before is known when the group is confirmed. No worker writes a transaction before it has read the second record.
+Versions without transactions cannot read such a layout, so they do not serve the topic from the first record on
+(UNREAD-UNSERVED); version 0.1.0 serves nothing. Whoever joins the group behind that record reads it before it serves
+(READ-BEFORE-SERVE); whoever has joined before is known when the group is confirmed. No worker writes a transaction
+before it has read the second record.
 """
 
 from __future__ import annotations
@@ -78,21 +79,21 @@ class Transacting:
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
         """
-        record = self._ledger.settled(topic)
-        if record.layout.has_transactions:
+        record, controller = self._ledger.settled(topic), self._ledger.controller
+        if record.layout.has_transactions and controller is not None and topic in controller.announcing.standing:
             return
         await self._refuse_unfit(record.layout)
         controller = await self._wait_for_missing()
         self._refuse_older()
-        first = controller.announcing.first(topic, uuid.uuid4().hex[:12])
-        await self._ledger.write(((f"announcement/{topic}", first),))
+        await self._ledger.renew(replace(record, layout=replace(record.layout, has_transactions=True)))
         await self._confirmed()
         try:
             self._refuse_older()
         except WishRefused:
-            await self._ledger.write(((f"announcement/{topic}", None),))
+            await self._ledger.renew(record)
             raise
-        await self._ledger.renew(replace(record, layout=replace(record.layout, has_transactions=True)))
+        first = controller.announcing.first(topic, uuid.uuid4().hex[:12])
+        await self._ledger.write(((f"announcement/{topic}", first),))
         log.info("transactions_allowed", topic=topic)
 
     async def _refuse_unfit(self, layout: Layout) -> None:

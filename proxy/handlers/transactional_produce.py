@@ -204,7 +204,7 @@ class PreparedProduce:
         entry = self._entries[topic, stream] = _Entry(topic, stream, home, claim)
         if claim != self._claim:
             entry.unfit = _TWO_PRODUCERS
-        elif topic.layout.has_transactions:
+        elif topic.takes_transactions:
             self._look(entry)
         else:
             self._need_right(entry)  # the layout is changed for good, and not for anybody
@@ -288,7 +288,7 @@ class PreparedProduce:
         """Has a topic take transactions, and looks up its leaders; upon its next try the client finds that done."""
         entries = [entry for entry in self._entries.values() if entry.topic is topic]
         may_use = all(entry.refusal == Code.NONE for entry in entries)
-        if may_use and not topic.layout.has_transactions:
+        if may_use and not topic.takes_transactions:
             refusal = await self._produce.permits.allow(topic)
             for entry in entries:
                 entry.unfit = entry.unfit or refusal

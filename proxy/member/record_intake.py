@@ -135,9 +135,10 @@ class RecordIntake:
             self.state.fences_read[value.topic] = StandingFence(record.offset, clock(), record.producer_id)
         if self.withholds(record):  # what it amounts to is taken up when all has been read again
             return
-        role = self.leadership.role
-        if isinstance(value, AnnouncementRecord) and role is not None and role.is_forged(value):
-            self.on_forged(record.key, record.offset, "no controller has announced this; it is withdrawn")
+        role, (kind, _, topic) = self.leadership.role, record.key.partition("/")
+        announced = value if isinstance(value, AnnouncementRecord) else None
+        if role is not None and kind == "announcement" and (why := role.why_forged(topic, announced)):
+            self.on_forged(record.key, record.offset, why)
         for command in commands:
             self.fence_holder.perform(command, record.offset)
 

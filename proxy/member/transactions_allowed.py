@@ -48,13 +48,13 @@ class TransactionsAllowed:
         self._refused: dict[str, tuple[float, OutcomeRecord]] = {}
 
     async def allow(self, topic: ManagedTopic) -> None:
-        """Returns when this worker has read in the layout that a topic has transactions; at once if it knows that.
+        """Returns when this worker has read that a topic takes transactions; at once if it knows that.
 
         Raises:
             TransactionsRefused: The topic cannot have any now.
             UpstreamUnavailable: The controller does not answer; asking again may help.
         """
-        while not topic.layout.has_transactions:
+        while not topic.takes_transactions:
             if topic.unserved is not None:
                 raise UpstreamUnavailable(f"{topic.name}: {topic.unserved}")
             changed = asyncio.ensure_future(topic.wait_for_change())
@@ -62,7 +62,7 @@ class TransactionsAllowed:
                 outcome = await self._outcome(topic.name)
                 if outcome.error_code != Code.NONE:
                     raise TransactionsRefused(topic.name, outcome)
-                if not topic.layout.has_transactions:
+                if not topic.takes_transactions:
                     await changed  # the controller has written it, and this worker reads it next
             finally:
                 changed.cancel()

@@ -57,8 +57,8 @@ class Layout:
         floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (OWN-FLOOR).
         ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
         janitor: Old values of keys are taken out of partitions that they have left (KIP-253 9).
-        has_transactions: Its logs may hold transactions. Once true it stays so. A record that says it cannot be read by
-            versions that do not know transactions, so they do not serve the topic (UNREAD-UNSERVED).
+        has_transactions: Its logs may hold transactions. It stays so once the topic takes any. A record that says it
+            cannot be read by versions that do not know transactions, so they do not serve the topic (UNREAD-UNSERVED).
     """
 
     topic: str

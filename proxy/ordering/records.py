@@ -168,8 +168,7 @@ class BehindRecord:
 class AnnouncementRecord:
     """A change to come of a topic with transactions, or that none is to come any more (DOUBLE-ADD).
 
-    A topic has one from just before its layout says that it has transactions. Versions without transactions do not know
-    this kind, so they do not serve the topic from then on.
+    A topic has one as soon as all proxies know that it has transactions, and takes none before.
     """
 
     id: str
@@ -227,6 +226,9 @@ _PASSED_OVER: Final = frozenset({"ack", "gone", "wish", "outcome", "finding", "j
 """Kinds of records that no topic needs to be served."""
 _OPTIONAL: Final = frozenset({"behind"})
 """Kinds that older versions do not know, and can do without."""
+_WITH_TRANSACTIONS: Final = "layout_with_transactions"
+"""The field of a layout whose topic has transactions. Version 0.1.0 passes over fields that it does not know, and knows
+no transactions; without the field `layout` it serves nothing."""
 _LARGEST_OFFSET: Final = 1 << 62
 LARGEST_NUMBER: Final = 1 << 53
 """Of an announcement; behind it they begin with 1 again."""
@@ -266,7 +268,10 @@ def dump(value: Value) -> bytes:
     """Writes a record's value."""
     kind = _word(type(value))
     optional = b'"optional":true,' if kind in _OPTIONAL else b""
-    return b'{"format":%d,%s' % (FORMAT, optional) + _KINDS[kind].dump_json(value).removeprefix(b"{")
+    fields = _KINDS[kind].dump_json(value).removeprefix(b"{")
+    if isinstance(value, TopicRecord) and value.layout.has_transactions:
+        fields = b'"%s":' % _WITH_TRANSACTIONS.encode() + fields.removeprefix(b'"layout":')
+    return b'{"format":%d,%s' % (FORMAT, optional) + fields
 
 
 def load(key: str, value: bytes) -> Value | Unreadable | None:
@@ -302,6 +307,8 @@ def _read(key: str, fields: dict[str, object]) -> Value | None:
         if optional is True:
             return None
         raise ValueError("its kind is not known")
+    if kind_of(key) == "topic" and "layout" not in fields and _WITH_TRANSACTIONS in fields:
+        fields["layout"] = fields.pop(_WITH_TRANSACTIONS)
     value = _understood(adapter, fields, optional)
     if problem := _mismatch(key, value):
         raise ValueError(problem)

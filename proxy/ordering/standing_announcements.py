@@ -63,6 +63,13 @@ class StandingAnnouncements:
             self.standing[record.topic] = record
         return not is_own
 
+    def taken_away(self, topic: str) -> AnnouncementRecord | None:
+        """Returns what is to be written again where a tombstone was read; None: the topic was let go.
+
+        A worker that starts behind a tombstone would not know what is announced.
+        """
+        return self.standing.get(topic) if topic in self._known.records else None
+
     def forget(self, topic: str) -> None:
         """Forgets a topic that is let go."""
         self.standing.pop(topic, None)

@@ -151,6 +151,11 @@ class ManagedTopic:
         self._changed = asyncio.Event()
 
     @property
+    def takes_transactions(self) -> bool:
+        """Whether all proxies know that it has transactions, so that one may begin; its first announcement says so."""
+        return self.layout.has_transactions and self.announcement.number > 0
+
+    @property
     def is_let_go(self) -> bool:
         """Whether it is not managed here any more: no layout and no fence reaches this object from then on."""
         return self.unserved == NOT_MANAGED

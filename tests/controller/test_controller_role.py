@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -18,7 +19,7 @@ from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.layouts_state import LayoutsState, StandingFence
 from kordon.proxy.ordering.leftovers import Leftovers
-from kordon.proxy.ordering.records import FenceRecord, TopicRecord, Value
+from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, TopicRecord, Value, dump
 from kordon.proxy.ordering.wishes import Resize, Wish
 from kordon.proxy.own_topics.layouts_writer import NotCommitted
 from kordon.proxy.runtime.clock import clock
@@ -88,10 +89,14 @@ class Written(Writer):
     """Writes, and keeps the keys."""
 
     def __init__(self) -> None:
-        self.keys: list[str] = []
+        self.entries: list[NewRecord] = []
+
+    @property
+    def keys(self) -> list[str]:
+        return [each.key for each in self.entries]
 
     async def commit(self, entries: Sequence[NewRecord]) -> list[int]:
-        self.keys += [each.key for each in entries]
+        self.entries += entries
         return [0] * len(entries)
 
 
@@ -104,6 +109,25 @@ async def test_controller_that_began_with_an_empty_log_removes_what_is_left_over
     running = asyncio.ensure_future(leads(written, state).run(read))
     state.leftovers.on_record("outcome/w1", 0.0, is_tombstone=False)
     await until("the outcome is removed", lambda: "outcome/w1" in written.keys)
+    running.cancel()
+
+
+async def test_an_announcement_that_nobody_has_taken_away_is_written_again() -> None:
+    """A worker that starts behind a forged tombstone would not know what is announced (DOUBLE-ADD)."""
+    layout = replace(Layout.created("orders", UUID(int=1), 3, 12), has_transactions=True)
+    state, written = state_with(TopicRecord(layout, UUID(int=2))), Written()
+    announced = state.member.announcements["orders"] = AnnouncementRecord("a1", "orders", 7, {})
+    leading = leads(written, state)
+    running = asyncio.ensure_future(leading.run(read))
+    await until("it leads", lambda: leading.controller is not None)
+    assert leading.why_forged("orders", announced) == ""
+    assert leading.why_forged("other", None) == ""
+    assert "written again" in leading.why_forged("orders", None)
+    await until("it is written again", lambda: bool(written.entries))
+    assert [(each.key, each.value) for each in written.entries] == [("announcement/orders", dump(announced))]
+    assert leading.controller is not None
+    leading.controller.forget("orders")
+    assert leading.why_forged("orders", None) == "", "the topic was let go"
     running.cancel()
 
 

@@ -42,7 +42,7 @@ class Cluster:
         self.transactions = self
         self.state = LayoutsState("me", Leftovers({}))
         self.refusals = 0
-        self.on_announced: Callable[[], None] = lambda: None
+        self.on_layout: Callable[[], None] = lambda: None
         context = ControllerContext(cast("Any", self), cast("Any", self), *cast("Any", (None, None, None)))
         self.transacting = Transacting(context, self.state, self.confirm, cast("Any", self))
 
@@ -55,11 +55,11 @@ class Cluster:
             if isinstance(value, AnnouncementRecord):
                 assert (value.topic, value.coming) == ("orders", {})
                 self.numbers.append(value.number)
-                self.on_announced()
 
     async def renew(self, record: TopicRecord) -> None:
         self.topics["orders"] = record
-        self.steps.append("layout")
+        self.steps.append("layout" if record.layout.has_transactions else "former layout")
+        self.on_layout()
 
     async def confirm(self) -> bool:
         self.refusals -= 1
@@ -87,7 +87,7 @@ async def test_a_topic_has_transactions_when_nobody_serves_it_who_does_not_know_
     cluster = Cluster()
     cluster.refusals = 1
     await cluster.transacting.allow("orders")
-    assert cluster.steps == ["writes announcement/orders", "refuse", "confirm", "layout"]
+    assert cluster.steps == ["layout", "refuse", "confirm", "writes announcement/orders"]
     assert cluster.topics["orders"].layout == replace(LAYOUT, has_transactions=True)
     await cluster.transacting.allow("orders")
     assert len(cluster.steps) == 4
@@ -112,6 +112,20 @@ async def test_the_first_announcement_is_known_to_whoever_makes_the_next() -> No
     assert cluster.numbers == [1, 2]
 
 
+async def test_a_topic_whose_layout_alone_says_so_is_confirmed_before_it_takes_any() -> None:
+    """A controller died between the two records, or the layouts were restored: announcements are in no backup."""
+    cluster = Cluster()
+    having = cluster.topics["orders"] = TopicRecord(replace(LAYOUT, has_transactions=True), UUID(int=2))
+    cluster.state.without_transactions = ("old-1",)
+    with pytest.raises(WishRefused, match="old-1"):
+        await cluster.transacting.allow("orders")
+    assert cluster.steps == []
+    cluster.state.without_transactions = ()
+    await cluster.transacting.allow("orders")
+    assert cluster.steps == ["layout", "confirm", "writes announcement/orders"]
+    assert cluster.topics["orders"] == having
+
+
 async def test_a_former_version_that_joined_meanwhile_is_noticed() -> None:
     """What was written is taken back, so that it serves the topic again."""
     cluster = Cluster()
@@ -119,9 +133,9 @@ async def test_a_former_version_that_joined_meanwhile_is_noticed() -> None:
     def joins() -> None:
         cluster.state.without_transactions = ("old-1",)
 
-    cluster.on_announced = joins
+    cluster.on_layout = joins
     await cluster.refusal(match="old-1")
-    assert cluster.steps == ["writes announcement/orders", "confirm", "takes away announcement/orders"]
+    assert cluster.steps == ["layout", "confirm", "former layout"]
 
 
 async def test_a_member_that_is_missing_is_waited_for() -> None:

@@ -22,7 +22,16 @@ from kordon.proxy.member.served import NothingPassed, PassedRequests, ServedPart
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.presence import sealed
-from kordon.proxy.ordering.records import AckRecord, FenceRecord, GoneRecord, TopicRecord, Value, WishRecord, dump
+from kordon.proxy.ordering.records import (
+    AckRecord,
+    AnnouncementRecord,
+    FenceRecord,
+    GoneRecord,
+    TopicRecord,
+    Value,
+    WishRecord,
+    dump,
+)
 from kordon.proxy.ordering.wishes import Resize
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
@@ -122,6 +131,10 @@ class Leads:
 
     def on_members(self) -> None:
         self.looked_at_members += 1
+
+    def why_forged(self, topic: str, announced: AnnouncementRecord | None) -> str:
+        self.heard.append(f"{topic}: {announced.id if announced is not None else None}")
+        return "forged" if announced is None else ""
 
     def on_ack(self, fence: str, incarnation: str, told: object = None, offset: int | None = None) -> None:
         self.heard.append(f"{fence} {incarnation}" if offset is None else f"{fence} {incarnation} at {offset}")
@@ -538,6 +551,20 @@ async def test_wishes_under_way_are_bounded(stage: Stage, monkeypatch: pytest.Mo
     assert len(stage.layouts.appended) == 2
     for each in asked:
         each.cancel()
+
+
+async def test_the_controller_looks_at_each_announcement_and_at_each_that_is_taken_away(stage: Stage) -> None:
+    """What it finds forged is told of and counted."""
+    leads = Leads(raised=False)
+    stage.layout_member.leadership.role = cast("Any", leads)
+    with capture_logs() as logs:
+        stage.read("announcement/orders", AnnouncementRecord("a1", "orders", 1, {}), 7)
+        stage.read("announcement/orders", None, 8)
+    assert leads.heard == ["orders: a1", "orders: None"]
+    assert [(line["key"], line["offset"]) for line in logs if line["event"] == "forged_record"] == [
+        ("announcement/orders", 8)
+    ]
+    assert stage.layout_member.findings.unread.counted == {"announcement": 1}
 
 
 async def test_nobody_else_says_that_a_proxy_ends(stage: Stage) -> None:

@@ -13,6 +13,7 @@ from kordon.proxy.member import transactions_allowed as module
 from kordon.proxy.member.transactions_allowed import TransactionsAllowed, TransactionsRefused
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.ordering.wishes import AllowTransactions, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
@@ -39,8 +40,9 @@ class Control:
         return outcome
 
     def write(self) -> None:
-        """Has the worker read the layout that says so."""
+        """Has the worker read the layout, and then the announcement that all proxies know it."""
         self.topic.adopt(replace(LAYOUT, has_transactions=True), {})
+        self.topic.announce(Announcement(1))
 
 
 async def test_clients_that_come_together_share_a_wish_and_wait_for_the_layout() -> None:
@@ -55,6 +57,19 @@ async def test_clients_that_come_together_share_a_wish_and_wait_for_the_layout()
     await asyncio.gather(*waiting)
     await control.allowed.allow(control.topic)
     assert control.wishes == [AllowTransactions("orders")], "who has read the layout asks nobody"
+
+
+async def test_a_layout_alone_is_not_enough() -> None:
+    """A former version may have joined before it was written, and serve the topic for a moment more."""
+    control = Control(DONE, DONE)
+    control.topic.adopt(replace(LAYOUT, has_transactions=True), {})
+    waiting = asyncio.ensure_future(control.allowed.allow(control.topic))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert control.wishes == [AllowTransactions("orders")]
+    assert not waiting.done()
+    control.write()
+    await waiting
 
 
 async def test_a_layout_that_was_read_before_the_outcome_is_enough() -> None:

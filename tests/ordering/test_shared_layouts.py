@@ -252,7 +252,7 @@ def test_wishes_have_the_fields_that_the_first_version_gave_them(wish: Wish) -> 
 
 
 def test_a_version_without_transactions_serves_no_topic_that_has_them() -> None:
-    """Its record has a field that it does not know; the record of any other topic has none."""
+    """Its record has a field that strict versions do not know, and lacks one without which 0.1.0 serves nothing."""
     without = TopicRecord(GROWN, UUID(int=2))
     having = replace(without, layout=replace(GROWN, has_transactions=True))
     for record in (without, having):
@@ -260,8 +260,22 @@ def test_a_version_without_transactions_serves_no_topic_that_has_them() -> None:
     ordinary = json.loads(dump(without))
     assert STRICT.validate_python({key: value for key, value in ordinary.items() if key != "format"})
     told = json.loads(dump(having))
-    with pytest.raises(ValidationError, match="has_transactions"):
+    with pytest.raises(ValidationError, match="layout_with_transactions"):
         STRICT.validate_python({key: value for key, value in told.items() if key != "format"})
+    FIRST["topic"].validate_python(ordinary)
+    with pytest.raises(ValidationError, match="Field required"):
+        FIRST["topic"].validate_python(told)
+
+
+def test_a_layout_with_transactions_is_no_other_records_layout_and_stands_once() -> None:
+    """A record that has both is not understood."""
+    having = TopicRecord(replace(GROWN, has_transactions=True), UUID(int=2))
+    told = json.loads(dump(having))
+    both = {**told, "layout": told["layout_with_transactions"]}
+    assert isinstance(load("topic/orders", json.dumps(both).encode()), Unreadable)
+    fence = json.loads(dump(FenceRecord("f1", "orders", FOLLOWING, frozenset(), having)))
+    fence["taking_over"]["layout_with_transactions"] = fence["taking_over"].pop("layout")
+    assert isinstance(load("fence/orders", json.dumps(fence).encode()), Unreadable)
 
 
 def test_a_topic_keeps_its_transactions_through_each_change() -> None:
