@@ -35,15 +35,20 @@ class PlainConnection:
 
     def ask_bytes(self, api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
         """Sends a request; returns the body of the response; raises EOFError."""
-        answer = self.ask_frame(self._frame(api_key, version, fields))
+        self.tell(api_key, version, fields)
+        return self.told(api_key, version)
+
+    def tell(self, api_key: int, version: int, fields: Mapping[str, Any]) -> None:
+        """Sends a request whose response is waited for later, or that has none: Produce with acks=0."""
+        self.tell_frame(self._frame(api_key, version, fields))
+
+    def told(self, api_key: int, version: int) -> bytes:
+        """Returns the body of the response to the request that was sent last; raises EOFError."""
+        answer = self.told_frame()
         read, consumed = parse_response_header(api_key, version, answer)
         if read.correlation_id != self._correlation_id:
             raise ValueError(f"an answer to request {read.correlation_id}, not to {self._correlation_id}")
         return answer[consumed:]
-
-    def tell(self, api_key: int, version: int, fields: Mapping[str, Any]) -> None:
-        """Sends a request that has no response: Produce with acks=0."""
-        self._send(self._frame(api_key, version, fields))
 
     def ask_frame(self, frame: bytes) -> bytes:
         """Sends whatever a frame holds; returns what the next frame of the other side holds, headers included.
@@ -51,7 +56,15 @@ class PlainConnection:
         Raises:
             EOFError: The other side closed the connection.
         """
-        self._send(frame)
+        self.tell_frame(frame)
+        return self.told_frame()
+
+    def tell_frame(self, frame: bytes) -> None:
+        """Sends whatever a frame holds."""
+        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)
+
+    def told_frame(self) -> bytes:
+        """Returns what the next frame of the other side holds, headers included; raises EOFError."""
         return self._read(int.from_bytes(self._read(4), "big"))
 
     def _frame(self, api_key: int, version: int, fields: Mapping[str, Any]) -> bytes:
@@ -64,6 +77,3 @@ class PlainConnection:
         if len(read) < count:
             raise EOFError("the other side closed the connection")
         return read
-
-    def _send(self, frame: bytes) -> None:
-        self._socket.sendall(len(frame).to_bytes(4, "big") + frame)

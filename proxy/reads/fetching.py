@@ -1,22 +1,27 @@
 """One Fetch request under way: each of its partitions is carried on until the answer goes.
 
-Most partitions of most requests have nothing new, and most clients name all of theirs each time. Whoever stands at the
-end of a log *rests*: nothing is done for one that rests but to find that it does. The log is looked at for all that
-rest there at once, and what they are told was built when somebody was told so before.
+Most partitions of most requests have nothing new, and most clients name all of theirs each time. A partition *rests*
+if nothing is left for its reader in its log, as far as that has been read, be it that the reader stands at the end or
+that only batches of others follow. Nothing is done for one that rests but to find that it does. The log is waited for
+once for all that rest there, and what they are told was built when somebody was told so before.
+
+Whoever rests before the log's end has a filler coming when the answer is late (STEP-OVER). Then it is carried on like
+the others: it rests no more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from kordon.codecs.bodies import FetchRequest, FetchResponse
 from kordon.codecs.error_codes import Code
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.physical_reading import log_read_by
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.reads.fetch_rows import AskedPartition, asked_partitions, fetch_answer, nothing_new
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.logs import PartitionLog
@@ -34,29 +39,58 @@ _GRACE_SECONDS: Final = 1.0
 """How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
 
 
+HasNothingFor = Callable[[PartitionLog, Stream, int], bool]
+"""Whether nothing is left in a log for the reader of a stream from a position on."""
+
+
+class _Resting(NamedTuple):
+    """A partition that rests."""
+
+    asked: AskedPartition
+    position: int
+    """Of its reader in the log."""
+
+
 @dataclass(slots=True)
 class _Rest:
-    """Those of one request that stand at the end of one log."""
+    """Those of one request for which nothing is left in one log."""
 
     topic: ManagedTopic
     layout: Layout
     log: PartitionLog
     end: int
-    """In the physical partition."""
+    """Of the log, up to which nothing is left for them: its high watermark."""
     waits_for: asyncio.Task[int]
-    asked: list[AskedPartition] = field(default_factory=list[AskedPartition])
+    resting: list[_Resting] = field(default_factory=list[_Resting])
 
-    def goes_on(self) -> bool:
-        """Whether there is still nothing to say."""
+    def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> list[AskedPartition]:
+        """Returns those for whom something may be left, or a filler is due, and keeps the others."""
+        mark = self.log.high_watermark
+        if mark is None or self._is_over():
+            everyone, self.resting = self.resting, []
+            return [each.asked for each in everyone]
+        is_moved = mark != self.end
+        if is_moved or self.waits_for.done():
+            self.end, self.waits_for = mark, self.log.coming(mark)
+        if not (is_moved or is_late):
+            return []
+        awake, before = list[AskedPartition](), self.resting
+        self.resting = []
+        for each in before:
+            is_due = is_late and each.position < mark
+            if is_due or (is_moved and not has_nothing_for(self.log, each.asked.stream, each.position)):
+                awake.append(each.asked)
+            else:
+                self.resting.append(each)
+        return awake
+
+    def _is_over(self) -> bool:
+        """Whether nobody rests here any more, whatever the log has."""
         if self.topic.layout is not self.layout or self.topic.fence is not None:
-            return False
-        if self.log.is_closed or self.log.high_watermark != self.end:
-            return False
-        if self.waits_for.done():
-            if self.waits_for.cancelled() or self.waits_for.result() != Code.NONE:
-                return False
-            self.waits_for = self.log.coming(self.end)
-        return True
+            return True
+        if self.log.is_closed:
+            return True
+        return self.waits_for.done() and (self.waits_for.cancelled() or self.waits_for.result() != Code.NONE)
 
 
 class Fetching:
@@ -99,12 +133,13 @@ class Fetching:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._request.max_wait_ms / 1000
         while True:
-            wanted = self._carry_on()
+            now = loop.time()
+            wanted = self._carry_on(is_late=now >= deadline)
             is_early = any(fetch.is_behind or fetch.is_unsure for fetch in self._fetches.values())
             until = deadline + _GRACE_SECONDS if is_early else deadline
-            if wanted is None or loop.time() >= until:
-                return self._answer(loop.time() >= deadline)
-            await _first_of(wanted, self._changes(), until - loop.time())
+            if wanted is None or now >= until:
+                return self._answer(now >= deadline)
+            await _first_of(wanted, self._changes(), until - now)
 
     def _fetch(self, asked: AskedPartition) -> PartitionFetch:
         gate = self._gate.of(asked.topic, asked.stream) if self._gate is not None and asked.topic is not None else None
@@ -117,7 +152,7 @@ class Fetching:
         return changes if self._gate is None else changes + self._gate.moves()
 
     def _lay_to_rest(self, asked: AskedPartition, topic: ManagedTopic) -> bool:
-        """Lets a partition rest if its reader has all there is; a gate that is shut changes nothing of that."""
+        """Lets a partition rest if nothing is left for its reader."""
         layout, stream, offset = topic.layout, asked.stream, asked.offset
         if topic.fence is not None or asked.partition < 0:
             return False
@@ -126,9 +161,10 @@ class Fetching:
         home = layout.open_homes.get(stream)
         if home is None or offset < home.virtual_start or offset < (layout.floors or {}).get(stream, 0):
             return False
-        end = offset - home.delta
+        position = offset - home.delta
         log = self._reads.logs.of(topic, log_read_by(stream, home.partition))
-        if log.high_watermark != end or (self._is_committed and not is_stable(log, stream)):
+        end = log.high_watermark
+        if end is None or not self._has_nothing_for(log, stream, position):
             return False
         believed = asked.row.get("current_leader_epoch", -1)
         epochs = (topic.name, home.partition, home.move, believed)
@@ -139,14 +175,26 @@ class Fetching:
         rest = self._rests.get(log)
         if rest is None:
             rest = self._rests[log] = _Rest(topic, layout, log, end, log.coming(end))
-        rest.asked.append(asked)
+        rest.resting.append(_Resting(asked, position))
         return True
 
-    def _carry_on(self) -> set[asyncio.Task[int | None]] | None:
+    def _has_nothing_for(self, log: PartitionLog, stream: Stream, position: int) -> bool:
+        """Whether nothing is left for a reader from its position on, as far as the log has been read.
+
+        A gate that is shut changes nothing for who stands at the end. Who stands before it has to be told the true end.
+        """
+        mark = log.high_watermark
+        if mark is None or position > mark:
+            return False
+        if position < mark and (self._gate is not None or log.views.skip(stream, position) < mark):
+            return False
+        return not self._is_committed or is_stable(log, stream)
+
+    def _carry_on(self, *, is_late: bool) -> set[asyncio.Task[int | None]] | None:
         """Carries all partitions on; returns what is to be waited for, or None if the answer can go."""
         if self._gate is not None:
             self._gate.look_again()
-        self._wake()
+        self._wake(is_late=is_late)
         wanted: set[asyncio.Task[int | None]] = {rest.waits_for for rest in self._rests.values()}
         taken_bytes, is_ready = 0, False
         for fetch in self._fetches.values():
@@ -162,13 +210,13 @@ class Fetching:
         )
         return None if is_ready or is_enough else wanted
 
-    def _wake(self) -> None:
-        """Has those who rest where something has happened looked at one by one from now on."""
-        over = [rest for rest in self._rests.values() if not rest.goes_on()]
-        if over:
-            for rest in over:
-                del self._rests[rest.log]
-                self._fetches |= {asked.number: self._fetch(asked) for asked in rest.asked}
+    def _wake(self, *, is_late: bool) -> None:
+        """Has those who rest no more looked at one by one from now on."""
+        rests = self._rests.values()
+        awake = [asked for rest in rests for asked in rest.wake(self._has_nothing_for, is_late=is_late)]
+        if awake:
+            self._rests = {log: rest for log, rest in self._rests.items() if rest.resting}
+            self._fetches |= {asked.number: self._fetch(asked) for asked in awake}
             self._fetches = dict(sorted(self._fetches.items()))
 
     def _answer(self, is_late: bool) -> FetchResponse:
@@ -177,7 +225,7 @@ class Fetching:
             for number, fetch in self._fetches.items():
                 self._note(fetch, rows[number].error_code)
         for rest in self._rests.values():
-            for asked in rest.asked:
+            for asked, _ in rest.resting:
                 start = start_of(self._reads, rest.topic, asked.stream)
                 rows[asked.number] = nothing_new(self._version, asked.partition, asked.offset, start)
         return fetch_answer(self._request, (rows[number] for number in range(len(rows))))

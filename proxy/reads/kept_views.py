@@ -100,6 +100,10 @@ class KeptViews:
                 view.unsent.discard(stream)
             self._cache.touch(view)
 
+    def skip(self, stream: int, position: int) -> int:
+        """Returns the offset up to which a stream has nothing from a position on, as `Scanned.skip`."""
+        return self._scanned.skip(stream, position)
+
     def empty_until(self, stream: int, position: int, limit: int, decide: Decide | None = None) -> int | None:
         """Returns up to which offset of [position, limit) nothing of a stream is known to stand; None: something does.
 

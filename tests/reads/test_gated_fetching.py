@@ -207,6 +207,16 @@ async def test_where_there_is_nothing_new_nothing_is_done_until_there_is(
         pass
 
 
+async def test_who_is_held_before_what_nobody_gets_is_told_the_true_end(opened: Opened) -> None:
+    """Nothing is left for it there, but as long as its gate is shut it is not told that it has everything."""
+    world = grown_world()
+    world.logs[1].append(tag(1, 0, 3), ["a stray"])
+    dialect = opened(world)
+    await dialect.read_all()
+    held = (await dialect.fetch({1: 1}, **GROUP, max_wait_ms=60_000, min_bytes=0))[1]
+    assert (held.high_watermark, bytes(held.records)) == (2, b"")
+
+
 async def test_a_report_of_a_lower_position_closes_the_gate(opened: Opened) -> None:
     """The group has gone back: what it had read up to then does not count any more."""
     dialect = opened(grown_world())

@@ -150,6 +150,15 @@ async def test_an_open_transaction_holds_readers_of_its_own_partition() -> None:
         assert (await read_to(readers, 0, 0, 4, isolation_level=UNCOMMITTED))[0] == ["open", "behind"]
 
 
+async def test_who_has_passed_what_is_not_decided_does_not_rest() -> None:
+    """It is told where its partition is stable, as all others are (STABLE-END); its neighbour rests there."""
+    async with reading(opened()) as readers:
+        await read_to(readers, 0, 0, 4, isolation_level=UNCOMMITTED)
+        for _ in range(2):  # the second time all is known
+            rows = await fetch(readers, {0: 4, 1: 4}, isolation_level=COMMITTED)
+        assert {v: row.last_stable_offset for v, row in rows.items()} == {0: 1, 1: 4}
+
+
 async def test_a_reader_goes_on_when_the_marker_comes() -> None:
     """What it is given was decided by what came behind it; what was aborted is passed by a filler."""
     history = opened()

@@ -1,0 +1,222 @@
+"""What one request takes of a proxy: plain connections send prepared frames, so that little else is on the machine.
+
+`python -m kordon.bench.requests BOOTSTRAP ROUNDS REQUESTS` measures a Kordon of this tree in front of a broker, and
+prints a row for each case. The process's own clock is counted, in nanoseconds (`/proc/PID/task/*/schedstat`): clients,
+broker and other programs on the machine do not count, but they share its caches, so figures are compared within one run
+only.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+from uuid import uuid4
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from kordon.bench.topics import Topics
+from kordon.codecs import apis
+from kordon.codecs.headers import build_request_header, parse_response_header
+from kordon.codecs.messages import request, response
+from kordon.codecs.records import batches, look_batch
+from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.proxy_process import ProxyProcess
+
+PRODUCE_VERSION: Final = 9
+FETCH_VERSION: Final = 11
+"""The newest that names topics and is parsed fast: the clients' own work is not what is measured."""
+_MOST_BYTES: Final = 1 << 20
+_PARKED_SECONDS: Final = 0.02
+"""After which a Fetch waits for records at the proxy, on all but the busiest machines."""
+_REST_MS: Final = 5
+_LONG_MS: Final = 30_000
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a client sends records."""
+
+    name: str
+    connections: int
+    batches: int
+    """Of one request, each for another partition."""
+    batch_bytes: int
+
+
+SHAPES: Final = (
+    Shape("1 connection, 15 x 64 KB", 1, 15, 64 * 1024),
+    Shape("4 connections, 64 KB", 4, 1, 64 * 1024),
+    Shape("16 connections, 1 KB", 16, 1, 1024),
+)
+
+
+def cpu_us(pid: int) -> float:
+    """Returns the microseconds of processor time that a process has taken so far, in all its threads."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in tasks) / 1000
+
+
+def produce_us(pid: int, bootstrap: str, topic: str, shape: Shape, requests: int) -> float:
+    """Sends a request on each connection, then waits for all; returns the microseconds of a process for each batch."""
+    frame = produce_frame(topic, range(shape.batches), shape.batch_bytes)
+    connections = [PlainConnection(bootstrap) for _ in range(shape.connections)]
+    for each in connections:  # the first request of a connection opens the way to the broker
+        each.ask_frame(frame)
+    begun = cpu_us(pid)
+    for _ in range(requests):
+        for each in connections:
+            each.tell_frame(frame)
+        for each in connections:
+            each.told_frame()
+    took = cpu_us(pid) - begun
+    for each in connections:
+        each.close()
+    return took / (requests * shape.connections * shape.batches)
+
+
+def produce_frame(topic: str, partitions: Iterable[int], batch_bytes: int) -> bytes:
+    """Makes a Produce request with one batch for each partition."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 2 * batch_bytes)
+    builder.append(0, timestamp=1_700_000_000_000, key=None, value=b"x" * (batch_bytes - 100), headers=[])
+    records = bytes(builder.build())
+    rows = [{"index": each, "records": records} for each in partitions]
+    fields = {"acks": -1, "timeout_ms": _LONG_MS, "topic_data": [{"name": topic, "partition_data": rows}]}
+    header = build_request_header(apis.PRODUCE, PRODUCE_VERSION, 1, "bench")
+    return header + request(apis.PRODUCE).build(PRODUCE_VERSION, fields)
+
+
+class Reader:
+    """A consumer that names all its partitions in each request, and remembers only where it stands."""
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], partitions: int, version: int = FETCH_VERSION) -> None:
+        self._connection = PlainConnection(bootstrap)
+        self._version = version
+        self._positions = {topic: dict.fromkeys(range(partitions), 0) for topic in topics}
+
+    def send(self, max_wait_ms: int) -> None:
+        """Asks for whatever is new."""
+        topics = [
+            {
+                "topic": topic,
+                "partitions": [
+                    {"partition": each, "fetch_offset": offset, "partition_max_bytes": _MOST_BYTES}
+                    for each, offset in positions.items()
+                ],
+            }
+            for topic, positions in self._positions.items()
+        ]
+        fields = {"max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 50 * _MOST_BYTES, "isolation_level": 0}
+        fields |= {"session_id": 0, "topics": topics, "forgotten_topics_data": [], "rack_id": ""}
+        self._connection.tell(apis.FETCH, self._version, fields)
+
+    def receive(self) -> int:
+        """Takes the answer in; returns how many batches it had."""
+        taken = 0
+        for topic in (
+            response(apis.FETCH).parse(self._version, self._connection.told(apis.FETCH, self._version)).responses
+        ):
+            for row in topic.partitions:
+                if row.error_code:
+                    raise RuntimeError(f"partition {row.partition_index} of {topic.topic}: error {row.error_code}")
+                for span in batches(row.records or b""):
+                    self._positions[topic.topic][row.partition_index] = look_batch(row.records, span.start).next_offset
+                    taken += 1
+        return taken
+
+    def catch_up(self) -> None:
+        """Reads until nothing comes any more, for longer than brokers and proxies take to look."""
+        quiet = 0
+        while quiet < 3:
+            self.send(200)
+            quiet = 0 if self.receive() else quiet + 1
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def rest_us(pid: int, reader: Reader, requests: int) -> float:
+    """Has a reader that has all there is ask again and again; returns the microseconds of a process for each Fetch."""
+    reader.catch_up()
+    begun = cpu_us(pid)
+    for _ in range(requests):
+        reader.send(_REST_MS)
+        reader.receive()
+    return (cpu_us(pid) - begun) / requests
+
+
+def news_us(pid: int, reader: Reader, writer: PlainConnection, frames: Sequence[bytes]) -> float:
+    """Writes a batch while a Fetch waits, again and again; returns the microseconds for Produce and Fetch together."""
+    reader.catch_up()
+    begun = cpu_us(pid)
+    for frame in frames:
+        reader.send(_LONG_MS)
+        time.sleep(_PARKED_SECONDS)
+        writer.ask_frame(frame)
+        reader.receive()
+    return (cpu_us(pid) - begun) / len(frames)
+
+
+def measure_untouched(proxy: Any, topics: Topics, requests: int) -> dict[str, float]:
+    """Measures requests that name a topic which is not managed."""
+    topic = f"untouched-{uuid4()}"  # brokers may still know the one before by its name
+    topics.create([topic], 384)
+    figures = measure_reading(proxy, topic, 384, requests // 4)
+    figures |= {
+        f"Produce, {shape.name}": produce_us(proxy.pid, proxy.bootstrap, topic, shape, requests) for shape in SHAPES
+    }
+    topics.delete([topic])
+    return figures
+
+
+def measure_reading(proxy: Any, topic: str, partitions: int, requests: int) -> dict[str, float]:
+    """Measures Fetch of all partitions of a topic, at rest and with news."""
+    writer = PlainConnection(proxy.bootstrap)
+    for each in range(partitions):
+        while not _is_written(writer.ask_frame(produce_frame(topic, [each], 200))):
+            time.sleep(_PARKED_SECONDS)
+    reader = Reader(proxy.bootstrap, [topic], partitions)
+    frames = [produce_frame(topic, [number * 7 % partitions], 200) for number in range(requests)]
+    figures = {f"Fetch of {partitions}, at rest": rest_us(proxy.pid, reader, requests)}
+    figures[f"Fetch of {partitions}, news"] = news_us(proxy.pid, reader, writer, frames)
+    reader.close()
+    writer.close()
+    return figures
+
+
+def _is_written(answer: bytes) -> bool:
+    """Whether a partition of a new topic has a leader, by the answer to a write."""
+    _, header_bytes = parse_response_header(apis.PRODUCE, PRODUCE_VERSION, answer)
+    answered = response(apis.PRODUCE).parse(PRODUCE_VERSION, answer[header_bytes:]).responses
+    return not any(row.error_code for topic in answered for row in topic.partition_responses)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures in rounds, and prints medians."""
+    bootstrap, rounds, requests = arguments[0], int(arguments[1]), int(arguments[2])
+    found: dict[str, list[float]] = {}
+    with ProxyProcess.start(bootstrap=bootstrap) as proxy:
+        plain = Topics(bootstrap)
+        managed = Topics(proxy.bootstrap, managed=True)
+        for _ in range(rounds):
+            _note(found, "alone", measure_untouched(proxy, plain, requests))
+            topic = f"managed-{uuid4()}"
+            managed.create([topic], 384)
+            _note(found, "beside managed", measure_untouched(proxy, plain, requests))
+            _note(found, "managed", measure_reading(proxy, topic, 384, requests // 4))
+            managed.delete([topic])
+    for name, values in found.items():
+        print(f"{name:60} {median(values):8.0f} ({min(values):.0f}-{max(values):.0f})", flush=True)
+
+
+def _note(found: dict[str, list[float]], case: str, figures: dict[str, float]) -> None:
+    for name, value in figures.items():
+        found.setdefault(f"{case}: {name}", []).append(value)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
