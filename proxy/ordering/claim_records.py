@@ -3,7 +3,8 @@
     key      claims/["orders-readers", "2f0c…", 7]/9d41…-12     the group's id, the topic's, the partition; the writer
                                                                and its number, by which the record can be taken out
     value    a version (1 byte), a kind (1 byte), and then, all numbers as 8 bytes, big endian:
-             start   the incarnation, the one that it ends, the stable offset, ranges
+             start   the incarnation, the one that it ends, the stable offset; how many ended earlier (1 byte), and
+                     these; ranges
              claim   the incarnation, the stable offset (-1: it says nothing of it), ranges
     none     another record says what this one said
 
@@ -20,7 +21,7 @@ from uuid import UUID
 from pydantic import TypeAdapter
 
 from kordon.codecs.ranges import MOST_BYTES, MOST_OFFSET, load_stored
-from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
+from kordon.proxy.ordering.claims import MOST_ENDED, MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
 
 KIND: Final = "claims"
 VERSION: Final = 1
@@ -28,7 +29,8 @@ _START, _CLAIM = 1, 2
 _HEAD: Final = struct.Struct(">BB")
 _OF_START: Final = struct.Struct(">qqq")
 _OF_CLAIM: Final = struct.Struct(">qq")
-MOST_VALUE_BYTES: Final = _HEAD.size + _OF_START.size + 2 * MOST_BYTES
+_NAME_BYTES: Final = 8
+MOST_VALUE_BYTES: Final = _HEAD.size + _OF_START.size + 1 + _NAME_BYTES * MOST_ENDED + 2 * MOST_BYTES
 """Longer values are not read."""
 _MOST_KEY_CHARS: Final = 40_000
 """A group's id has up to 32,767 bytes."""
@@ -77,7 +79,9 @@ def dump(said: Said) -> bytes:
     """Writes a record's value."""
     ranges = said.done.ranges.dump()
     if isinstance(said, Start):
-        return _HEAD.pack(VERSION, _START) + _OF_START.pack(said.name, said.ends, said.done.stable) + ranges
+        numbers = _OF_START.pack(said.name, said.ends, said.done.stable)
+        ended = struct.pack(f">B{len(said.ended)}q", len(said.ended), *said.ended)
+        return _HEAD.pack(VERSION, _START) + numbers + ended + ranges
     return _HEAD.pack(VERSION, _CLAIM) + _OF_CLAIM.pack(said.incarnation, said.done.stable) + ranges
 
 
@@ -102,7 +106,23 @@ def load(value: bytes) -> Said | None:
         raise ValueError(f"there is no incarnation {names}")
     if not NO_OFFSET <= stable <= MOST_OFFSET:
         raise ValueError(f"there is no offset {stable}")
-    done = Done(stable, load_stored(value[_HEAD.size + numbers.size :]))
+    rest = value[_HEAD.size + numbers.size :]
+    ended, rest = _ended(rest) if kind == _START else ((), rest)
+    done = Done(stable, load_stored(rest))
     if done.ranges and next(iter(done.ranges))[0] <= stable:
         raise ValueError("its first range is not behind its stable offset")
-    return Start(names[0], names[1], done) if kind == _START else Claim(names[0], done)
+    return Start(names[0], names[1], done, ended) if kind == _START else Claim(names[0], done)
+
+
+def _ended(rest: bytes) -> tuple[tuple[int, ...], bytes]:
+    """Reads what ended earlier; returns it, and what follows."""
+    count = rest[0] if rest else 0
+    if count > MOST_ENDED:
+        raise ValueError(f"it names {count} earlier incarnations, and at most {MOST_ENDED} are read")
+    end = 1 + _NAME_BYTES * count
+    if len(rest) < end:
+        raise ValueError(f"{len(rest)} bytes are too few for {count} earlier incarnations")
+    ended = struct.unpack_from(f">{count}q", rest, 1)
+    if not all(0 < each <= MOST_INCARNATION for each in ended):
+        raise ValueError(f"there is no incarnation among {ended}")
+    return ended, rest[end:]

@@ -30,6 +30,8 @@ NO_INCARNATION: Final = 0
 """Where there is no start."""
 MOST_INCARNATION: Final = 2**62 - 1
 """Names are from 1 to this."""
+MOST_ENDED: Final = 8
+"""Earlier incarnations that a start names, so that they are known when the starts that ended them are gone."""
 NO_OFFSET: Final = -1
 """Of a group without a commit."""
 RENEW_AFTER_CLAIMS: Final = 32
@@ -38,6 +40,12 @@ RENEW_AFTER_BYTES: Final = 64 * 1024
 """… or claims of so many bytes …"""
 RENEW_AFTER_MS: Final = 24 * 3_600_000
 """… or the start is so old: it must not grow as old as the log's retention."""
+
+
+VOID_AFTER_MS: Final = 6 * 24 * 3_600_000
+"""What nobody has added to for so long is void: a day later retention takes records out one after the other."""
+_FORGOTTEN_AFTER_MS: Final = VOID_AFTER_MS + 3_600_000
+"""When it leaves the memory: clocks of proxies differ."""
 
 
 class PlaceKey(NamedTuple):
@@ -87,6 +95,8 @@ class Start:
     """The incarnation that it ends, as its writer knew it; its own name: it goes on."""
     done: Done
     """What is done when it begins."""
+    ended: tuple[int, ...] = ()
+    """Incarnations that ended earlier, the last one last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +121,7 @@ class _Standing(NamedTuple):
     timestamp_ms: int
     ends: int = NO_INCARNATION
     """Of a start."""
+    ended: tuple[int, ...] = ()
 
 
 class Seen(NamedTuple):
@@ -118,8 +129,8 @@ class Seen(NamedTuple):
 
     incarnation: int
     """The newest."""
-    ended: frozenset[int]
-    """Earlier ones, as far as the log still has that."""
+    ended: tuple[int, ...]
+    """Earlier ones, as far as the log still has that, the last one last."""
 
     def knows(self, mark: int) -> bool:
         """Whether an incarnation is one of these."""
@@ -147,14 +158,16 @@ def counts(ends: int, newest: int) -> bool:
 class Place:
     """What the log has of one group and partition, as far as it was read."""
 
-    __slots__ = ("_claims", "_done", "_ended", "_newest_key", "_starts", "incarnation")
+    __slots__ = ("_claims", "_done", "_ended", "_newest_key", "_starts", "incarnation", "newest_ms")
 
     def __init__(self) -> None:
         self.incarnation = NO_INCARNATION
         """The newest that counts."""
+        self.newest_ms = 0
+        """When its newest record was written."""
         self._newest_key = ""
         """Of the last start that counts."""
-        self._ended: frozenset[int] = frozenset()
+        self._ended: tuple[int, ...] = ()
         """What those that count have ended."""
         self._starts: dict[str, _Standing] = {}
         """By key, in the order of the log."""
@@ -173,6 +186,11 @@ class Place:
         return len(self._starts) + len(self._claims)
 
     @property
+    def ranges(self) -> int:
+        """How many ranges are in memory."""
+        return sum(len(each.ranges) for each in self._done.values())
+
+    @property
     def size(self) -> int:
         """How many bytes they have."""
         return sum(each.size for records in (self._starts, self._claims) for each in records.values())
@@ -187,11 +205,13 @@ class Place:
             size: In bytes.
             timestamp_ms: When it was written.
         """
+        if said is not None:
+            self.newest_ms = max(self.newest_ms, timestamp_ms)
         if said is None:
             self._claims.pop(key, None)
             self._starts.pop(key, None)
         elif isinstance(said, Start):
-            self._starts[key] = _Standing(offset, said.name, size, timestamp_ms, said.ends)
+            self._starts[key] = _Standing(offset, said.name, size, timestamp_ms, said.ends, said.ended)
             self._add(said.name, said.done)
         else:
             self._claims[key] = _Standing(offset, said.incarnation, size, timestamp_ms)
@@ -204,13 +224,13 @@ class Place:
 
     def _reckon(self) -> None:
         """Finds the newest start that counts, and forgets what nothing in the log speaks of any more."""
-        newest, found, ended = NO_INCARNATION, "", set[int]()
+        newest, found, ended = NO_INCARNATION, "", dict[int, None]()
         for key, each in self._starts.items():
             if counts(each.ends, newest):
                 newest, found = each.name, key
-                ended.add(each.ends)
+                ended.update(dict.fromkeys((*each.ended, each.ends)))
         self.incarnation, self._newest_key = newest, found
-        self._ended = frozenset(ended - {newest})
+        self._ended = tuple(each for each in ended if each not in (newest, NO_INCARNATION))[-MOST_ENDED:]
         standing = {each.name for records in (self._starts, self._claims) for each in records.values()}
         for gone in self._done.keys() - standing:
             del self._done[gone]
@@ -220,23 +240,25 @@ class Place:
 
         Args:
             incarnation: That the member was told; the newest one.
-            done: What it says.
+            done: What it says. Where that is nothing new, an old start is written anew: retention would take it.
             now_ms: The time of now.
         """
         known = self.done
         missing = known.missing(done)
-        if missing == NOTHING:
+        if missing == NOTHING and not self._is_old(now_ms):
             return None
         union = known.joined(done)
         if self._is_renewal_due(now_ms) and len(union.ranges) <= MOST_STORED:
-            return Start(incarnation, incarnation, union)
+            return Start(incarnation, incarnation, union, self._ended)
         return Claim(incarnation, missing)
 
     def _is_renewal_due(self, now_ms: int) -> bool:
-        start = self._starts[self._newest_key]
         claims = self._claims.values()
         is_many = len(claims) >= RENEW_AFTER_CLAIMS or sum(each.size for each in claims) >= RENEW_AFTER_BYTES
-        return is_many or now_ms - start.timestamp_ms >= RENEW_AFTER_MS
+        return is_many or self._is_old(now_ms)
+
+    def _is_old(self, now_ms: int) -> bool:
+        return now_ms - self._starts[self._newest_key].timestamp_ms >= RENEW_AFTER_MS
 
     def outlived(self, own_key: str, read_to: int) -> list[str]:
         """Returns the keys that whoever wrote a start may take out once it was read back (COVER-BEHIND).
@@ -255,23 +277,43 @@ class Place:
         known = (*self._starts.items(), *self._claims.items())
         return list(dict.fromkeys([*void, *(key for key, each in known if each.offset < read_to and key != own_key)]))
 
+    def offset_of(self, key: str) -> int:
+        """Returns where a start stands; 0: it does not."""
+        start = self._starts.get(key)
+        return start.offset if start is not None else 0
+
     def seen(self) -> Seen:
         """Returns what is known of the incarnations now."""
         return Seen(self.incarnation, self._ended)
 
 
-def found_start(before: Seen, committed: int, mark: int | None, name: int) -> Start | None:
+class Begun(NamedTuple):
+    """What the coordinator had when a start was written for it."""
+
+    committed: int
+    mark: int | None
+    name: int
+    """Of the incarnation that the start begins."""
+
+
+def found_start(before: Seen, committed: int, mark: int | None, name: int, begun: Begun | None = None) -> Start | None:
     """Returns the start to write, because what the coordinator knows was not put there by Kordon (MARKED-PUSH).
+
+    Whoever has written one asks the coordinator again, and then this: the start may not count, and a member or an
+    operator may have committed while it was written. None says that what the coordinator has can be told.
 
     Args:
         before: What had been read before the coordinator was asked. What came later may be newer than its answer.
         committed: The coordinator's offset; -1: there is none.
         mark: The incarnation in its mark; None: it has no mark for this offset.
         name: Of a new incarnation, drawn at random.
+        begun: What the caller has written a start for already.
     """
     if mark is not None and before.knows(mark):
         return None
-    return Start(name, before.incarnation, Done(committed))
+    if begun == (committed, mark, before.incarnation):
+        return None
+    return Start(name, before.incarnation, Done(committed), before.ended)
 
 
 def told(place: Place, committed: int, mark: int | None) -> Told:
@@ -343,15 +385,33 @@ class Claims:
         """Yields all that there is something of."""
         return iter(self._places.items())
 
-    def of(self, key: PlaceKey) -> Place:
-        """Returns what there is of a group and partition; it must not be changed."""
-        return self._places.get(key, self._nothing)
+    def of(self, key: PlaceKey, now_ms: int = 0) -> Place:
+        """Returns what there is of a group and partition; it must not be changed.
+
+        Args:
+            now_ms: The time of now; what is void by then is nothing (VOID-TOGETHER).
+        """
+        place = self._places.get(key)
+        return place if place is not None and now_ms - place.newest_ms < VOID_AFTER_MS else self._nothing
+
+    def forget_void(self, now_ms: int) -> list[PlaceKey]:
+        """Forgets what has been void for some time; returns whose it was."""
+        gone = [key for key, each in self._places.items() if now_ms - each.newest_ms >= _FORGOTTEN_AFTER_MS]
+        for key in gone:
+            del self._places[key]
+        return gone
 
     def apply(
         self, place_key: PlaceKey, key: str, offset: int, said: Said | None, *, size: int = 0, timestamp_ms: int = 0
     ) -> None:
-        """Takes in a record, as `Place.apply` does."""
+        """Takes in a record, as `Place.apply` does.
+
+        What was void when it was written counts for nothing any more, whoever reads that (VOID-TOGETHER): retention
+        may have taken it, or parts of it, before others could read it.
+        """
         place = self._places.get(place_key)
+        if place is not None and said is not None and timestamp_ms - place.newest_ms >= VOID_AFTER_MS:
+            place = None
         if place is None:
             if said is None:
                 return

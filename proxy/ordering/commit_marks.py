@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import binascii
 import json
+import re
 import struct
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -24,6 +25,7 @@ _PREFIX: Final = "kc1:"
 _NAME: Final = struct.Struct(">q")
 _PARTS: Final = struct.Struct(">qI")
 _ENCODED_CHARS: Final = 16
+_MARK: Final = re.compile(rf"{_PREFIX}[A-Za-z0-9_-]{{{_ENCODED_CHARS}}}\Z")
 MARK_CHARS: Final = len(_PREFIX) + _ENCODED_CHARS
 """Of a mark, each of them a byte: by so much less a client's own text may be long (offset.metadata.max.bytes)."""
 
@@ -71,6 +73,13 @@ def read_mark(metadata: str | None, place: PlaceKey, offset: int) -> Read:
     incarnation, check = _PARTS.unpack(parts)
     counts = 0 < incarnation <= MOST_INCARNATION and check == _check(place, offset, incarnation)
     return Read(text, incarnation if counts else None)
+
+
+def without_mark(metadata: str | None) -> str | None:
+    """Returns the client's own text of a commit, for clients that know nothing of marks."""
+    if metadata is None or not _MARK.search(metadata):
+        return metadata
+    return metadata[:-MARK_CHARS]
 
 
 def _check(place: PlaceKey, offset: int, incarnation: int) -> int:

@@ -12,7 +12,18 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kordon.proxy.ordering import claims
-from kordon.proxy.ordering.claims import NO_INCARNATION, NO_OFFSET, Done, Place, PlaceKey, Said, Seen, Start, Told
+from kordon.proxy.ordering.claims import (
+    NO_INCARNATION,
+    NO_OFFSET,
+    Begun,
+    Done,
+    Place,
+    PlaceKey,
+    Said,
+    Seen,
+    Start,
+    Told,
+)
 from kordon.testing.claims.world import Primary, Reader
 
 if TYPE_CHECKING:
@@ -137,17 +148,19 @@ class Proxy:
 
     def fetch_offsets(self, asked: FetchOffsets) -> Serving:
         """Serves an OffsetFetch."""
+        begun: Begun | None = None
         for _ in range(_LOOKS):
             yield from self.read_to_end()
             seen = self.seen(asked.place)
             yield from self._travel()
             primary, pushes = self._world.coordinator.primary, self._world.coordinator.pushes
             yield from self._travel()
-            start = claims.found_start(self.seen_late(asked.place, seen), *primary, next(_NAMES))
+            start = claims.found_start(self.seen_late(asked.place, seen), *primary, next(_NAMES), begun)
             if start is None:
                 break
             yield from self.write(asked.place, start, None, pushes)
-            if self.is_settled(start, self._place(asked.place)):
+            begun = Begun(*primary, start.name)
+            if not self.asks_again(start, self._place(asked.place)):
                 break
         else:
             return Refusal.BUSY
@@ -155,9 +168,12 @@ class Proxy:
         place = self._place(asked.place)
         return claims.told(place, *primary) if place.incarnation != NO_INCARNATION else Refusal.BUSY
 
-    def is_settled(self, start: Start, place: Place) -> bool:
-        """Whether a start counts: if another one came first, what that says may be older, and is looked at again."""
-        return place.incarnation == start.name
+    def asks_again(self, start: Start, place: Place) -> bool:
+        """Whether the coordinator is asked again when a start was read back.
+
+        If another start came first, what that says may be older. If it counts, a member may have committed meanwhile.
+        """
+        return True
 
     def seen(self, place: PlaceKey) -> Seen:
         """Returns what counts as known when the coordinator is asked."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kordon.codecs.ranges import Ranges
 from kordon.proxy.ordering.claim_records import MOST_VALUE_BYTES, dump, key_of, load, place_of
-from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
+from kordon.proxy.ordering.claims import MOST_ENDED, MOST_INCARNATION, NO_OFFSET, Claim, Done, PlaceKey, Said, Start
 
 PLACE = PlaceKey("orders/readers", UUID("2f0c1e52-0000-4000-8000-00000000000a"), 7)
 NAMES = st.integers(1, MOST_INCARNATION)
@@ -17,15 +17,16 @@ DONE = st.builds(
     st.integers(NO_OFFSET, 1 << 40),
     st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 1000)), max_size=10),
 )
-RECORDS = st.builds(Claim, NAMES, DONE) | st.builds(Start, NAMES, st.integers(0, MOST_INCARNATION), DONE)
-START = Start(5, 3, Done(41, Ranges([(43, 46), (48, 50)])))
+ENDED = st.lists(NAMES, max_size=MOST_ENDED).map(tuple)
+RECORDS = st.builds(Claim, NAMES, DONE) | st.builds(Start, NAMES, st.integers(0, MOST_INCARNATION), DONE, ENDED)
+START = Start(5, 3, Done(41, Ranges([(43, 46), (48, 50)])), (2,))
 
 
 def test_a_record_looks_as_the_module_says() -> None:
     """Older and newer proxies read it, too."""
     assert key_of(PLACE, "9d41", 12) == 'claims/["orders/readers", "2f0c1e52-0000-4000-8000-00000000000a", 7]/9d41-12'
     numbers = bytes(7) + b"\x05" + bytes(7) + b"\x03" + bytes(7) + b"\x29"
-    assert dump(START) == b"\x01\x01" + numbers + b"\x02\x2b\x03\x02\x02"
+    assert dump(START) == b"\x01\x01" + numbers + b"\x01" + bytes(7) + b"\x02" + b"\x02\x2b\x03\x02\x02"
     assert dump(Claim(5, Done(NO_OFFSET))) == b"\x01\x02" + bytes(7) + b"\x05" + b"\xff" * 8 + b"\0"
 
 
@@ -77,6 +78,10 @@ def test_keys_of_another_kind_are_passed_over() -> None:
         (b"\x01\x02" + bytes(7) + b"\x05" + b"\x80" + bytes(8), "no offset"),
         (b"\x01\x02" + bytes(7) + b"\x05" + bytes(7) + b"\x29" + b"\x01\x29\x01", "not behind its stable offset"),
         (b"\x01\x02" + bytes(7) + b"\x05" + bytes(8), "does not end"),
+        (b"\x01\x01" + dump(START)[2:26], "too few"),
+        (dump(START)[:26] + b"\x02" + dump(START)[27:35], "too few for 2 earlier"),
+        (dump(START)[:26] + b"\x09" + bytes(80), "9 earlier"),
+        (dump(START)[:26] + b"\x01" + bytes(9), "no incarnation among"),
         (bytes(MOST_VALUE_BYTES + 1), "at most"),
     ],
 )

@@ -15,6 +15,7 @@ from kordon.proxy.ordering.claims import (
     NOTHING,
     RENEW_AFTER_CLAIMS,
     RENEW_AFTER_MS,
+    Begun,
     Claim,
     Claims,
     Done,
@@ -200,6 +201,59 @@ def test_only_what_a_start_that_counts_has_ended_is_known_to_be_over() -> None:
     found = place(("s", Start(1, 0, done(0))), ("lost", Start(2, 2, done(30))))
     assert found.incarnation == 1
     assert found_start(found.seen(), 30, 2, 7) == Start(7, 1, done(30))
+
+
+def test_what_ended_is_known_when_the_starts_that_ended_it_are_taken_out() -> None:
+    """A member's commit may be slow: it is no reset because two starts have come since."""
+    found = place(("s", Start(1, 0, done(0))), ("r", Start(2, 1, done(0))))
+    found.apply("t", 2, found_start(found.seen(), 0, None, 3))
+    for number, gone in enumerate(found.outlived("t", read_to=0)):
+        found.apply(gone, 3 + number, None)
+    assert found.records == 1
+    assert found_start(found.seen(), 0, 1, 7) is None
+    found.apply("u", 9, Start(3, 3, found.done, found.seen().ended))
+    found.apply("t", 10, None)
+    assert found_start(found.seen(), 0, 1, 7) is None
+
+
+DAY_MS = 24 * 3_600_000
+
+
+def test_what_nobody_has_added_to_is_void_for_all() -> None:
+    """Retention takes it out a day later, one record after the other, so no two proxies would find the same."""
+    key, known = PlaceKey("g", UUID(int=1), 0), Claims()
+    known.apply(key, "s", 0, Start(1, 0, done(5)), timestamp_ms=0)
+    known.apply(key, "a", 1, Claim(1, done(9)), timestamp_ms=DAY_MS)
+    assert known.of(key, 7 * DAY_MS - 1).incarnation == 1
+    assert known.of(key, 7 * DAY_MS).incarnation == NO_INCARNATION
+    assert known.of(PlaceKey("g", UUID(int=1), 1), DAY_MS).incarnation == NO_INCARNATION
+    known.apply(key, "t", 2, Start(2, 0, done(7)), timestamp_ms=7 * DAY_MS)
+    assert (known.of(key).incarnation, known.of(key).records) == (2, 1)
+
+
+def test_what_is_void_leaves_the_memory_an_hour_later() -> None:
+    """Clocks of proxies differ: what one of them still adds to must be there for the others."""
+    key, known = PlaceKey("g", UUID(int=1), 0), Claims()
+    known.apply(key, "s", 0, Start(1, 0, done(5)), timestamp_ms=0)
+    assert known.forget_void(6 * DAY_MS + 3_599_999) == []
+    assert known.forget_void(6 * DAY_MS + 3_600_000) == [key]
+    assert len(known) == 0
+
+
+def test_an_old_start_is_written_anew_though_nothing_is_new() -> None:
+    """So a group that commits at all has a start of the last day."""
+    found = Place()
+    found.apply("s", 0, Start(1, 0, done(5)), timestamp_ms=0)
+    assert found.to_write(1, done(5), RENEW_AFTER_MS - 1) is None
+    assert found.to_write(1, done(5), RENEW_AFTER_MS) == Start(1, 1, done(5))
+
+
+def test_who_has_begun_anew_asks_again() -> None:
+    """What the coordinator has then may be told if it is the same, and the start counts."""
+    found = place(("s", Start(7, 0, done(30))))
+    assert found_start(found.seen(), 30, None, 8, Begun(30, None, 7)) is None
+    assert found_start(found.seen(), 31, None, 8, Begun(30, None, 7)) == Start(8, 7, done(31))
+    assert found_start(found.seen(), 30, None, 8, Begun(30, None, 6)) == Start(8, 7, done(30))
 
 
 def test_a_late_commit_of_an_ended_incarnation_changes_nothing() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.proxy.ordering.claims import MOST_INCARNATION, PlaceKey
-from kordon.proxy.ordering.commit_marks import MARK_CHARS, marked, read_mark
+from kordon.proxy.ordering.commit_marks import MARK_CHARS, marked, read_mark, without_mark
 
 PLACE = PlaceKey("orders-readers", UUID(int=10), 7)
 MARK = marked("", PLACE, 41, 5)
@@ -76,3 +76,10 @@ def test_any_text_is_read(metadata: str, offset: int) -> None:
     """Nothing that clients commit is an error."""
     read = read_mark(metadata, PLACE, offset)
     assert metadata.startswith(read.text)
+
+
+@pytest.mark.parametrize("text", [None, "", "mine", "kc1:", "x" * 5000])
+def test_clients_that_know_nothing_of_marks_see_their_own_text(text: str | None) -> None:
+    """With a mark behind it, and without."""
+    assert without_mark(text) == text
+    assert without_mark(marked(text, PLACE, 41, 5)) == (text or "")
