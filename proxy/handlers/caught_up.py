@@ -15,9 +15,9 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kordon.codecs.bodies import OffsetFetchResponse, OffsetFetchResponsePartition
+from kordon.codecs.bodies import OffsetFetchResponse
 from kordon.codecs.row import Row
-from kordon.proxy.handlers.offset_fetch import told_groups
+from kordon.proxy.handlers.offset_fetch import Commit, told_groups
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import LATEST
 from kordon.proxy.ordering.reading import place_in
@@ -59,7 +59,7 @@ class CaughtUp:
             return self._topics.with_face_id(row.get("topic_id", NO_ID))
         return self._topics.named(row.get("name", ""))
 
-    async def _raise_topic(self, topic: ManagedTopic, rows: Iterable[OffsetFetchResponsePartition]) -> None:
+    async def _raise_topic(self, topic: ManagedTopic, rows: Iterable[Commit]) -> None:
         layout = topic.layout
         commits = [
             row
@@ -71,7 +71,7 @@ class CaughtUp:
             ends = await self._reads.ends.of(topic.name, homes, LATEST)
             await asyncio.gather(*(self._raise(topic, row, ends) for row in commits))
 
-    async def _raise(self, topic: ManagedTopic, row: OffsetFetchResponsePartition, ends: Mapping[int, int]) -> None:
+    async def _raise(self, topic: ManagedTopic, row: Commit, ends: Mapping[int, int]) -> None:
         end = await self.end_if_read(topic, row.partition_index, row.committed_offset, ends)
         if end is not None and end > row.committed_offset:
             # The epoch of what was read says nothing of the end: a client would believe that a log was cut short.

@@ -23,14 +23,16 @@ from kordon.codecs.bodies import (
     OffsetFetchRequestTopic,
     OffsetFetchResponseGroup,
     OffsetFetchResponseGroupTopic,
+    OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
+    OffsetFetchResponseTopicPartition,
 )
 from kordon.codecs.bodies import OffsetFetchResponse as Response
-from kordon.codecs.bodies import OffsetFetchResponsePartition as Commit
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.api_handler import HeldRequest, TranslatedApi, Watch
 from kordon.proxy.handlers.face_rows import show_id
 from kordon.proxy.handlers.shown_topics import NO_TOPICS
+from kordon.proxy.ordering.commit_marks import without_mark
 from kordon.proxy.ordering.inherited_positions import inherited_positions
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
@@ -48,6 +50,7 @@ AskedGroup: TypeAlias = Request | OffsetFetchRequestGroup
 AskedTopic: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestGroupTopic
 ToldGroup: TypeAlias = Response | OffsetFetchResponseGroup
 """The same in a response."""
+Commit: TypeAlias = OffsetFetchResponsePartition | OffsetFetchResponseTopicPartition
 ToldTopic: TypeAlias = OffsetFetchResponseTopic | OffsetFetchResponseGroupTopic
 
 
@@ -57,13 +60,17 @@ class OffsetFetch(TranslatedApi[Request, Response]):
     Args:
         caught_up: Raises the commits of groups that have read all; None: nobody does.
         told: Puts on record what is told; None: nobody does.
+        takes_marks_off: Whether commits may have Kordon's marks behind their metadata (`ordering/commit_marks.py`).
     """
 
     key = apis.OFFSET_FETCH
     answers_always = True  # all topics may be asked for
 
-    def __init__(self, caught_up: CaughtUp | None = None, told: ToldCommits | None = None) -> None:
+    def __init__(
+        self, caught_up: CaughtUp | None = None, told: ToldCommits | None = None, *, takes_marks_off: bool = False
+    ) -> None:
         self._caught_up = caught_up
+        self._takes_marks_off = takes_marks_off
         self._told = told
 
     def watch(self, held: HeldRequest, value: Request) -> Watch[Response] | None:
@@ -89,6 +96,8 @@ class OffsetFetch(TranslatedApi[Request, Response]):
             group["topics"] = merged(group.topics or (), topics)
             for row in group.topics:
                 show_id(row, real_ids)
+                if self._takes_marks_off and not asked.get("with_ranges", False):
+                    _take_marks_off(row)
 
     def takes_time(self, topics: ManagedTopics) -> bool:
         """Whether commits may have to be raised."""
@@ -105,13 +114,14 @@ class DialectOffsetFetch(TranslatedApi[Request, Response]):
 
     Args:
         told: As `OffsetFetch` has it.
+        takes_marks_off: As `OffsetFetch` has it.
     """
 
     key = apis.OFFSET_FETCH
     answers_always = True
 
-    def __init__(self, told: ToldCommits | None = None) -> None:
-        self._hidden = OffsetFetch(told=told)
+    def __init__(self, told: ToldCommits | None = None, *, takes_marks_off: bool = False) -> None:
+        self._hidden = OffsetFetch(told=told, takes_marks_off=takes_marks_off)
 
     def watch(self, held: HeldRequest, value: Request) -> Watch[Response] | None:
         """Returns what puts the answer on record."""
@@ -137,6 +147,11 @@ class DialectOffsetFetch(TranslatedApi[Request, Response]):
                 if row is not None and face is not None:
                     _fill(topic, row.partitions, face.partitions)
         self._hidden.response(version, value, NO_TOPICS, asked)
+
+
+def _take_marks_off(row: ToldTopic) -> None:
+    for each in row.partitions:
+        each.metadata = without_mark(each.metadata)
 
 
 def asked_groups(value: Request) -> Sequence[AskedGroup]:
@@ -198,7 +213,10 @@ def merged(rows: Iterable[ToldTopic], topics: ManagedTopics) -> list[ToldTopic]:
             _rename(row, topic.name, topic.face_id)
             if not is_face:
                 limit = partitions_before(topic.layout)
-                row.partitions = [each for each in row.partitions if each.partition_index < limit and _tells(each)]
+                rows_before: list[Commit] = [
+                    each for each in row.partitions if each.partition_index < limit and _tells(each)
+                ]
+                row["partitions"] = rows_before
                 for each in row.partitions:
                     _take_back(topic.layout, each)
             (of_faces if is_face else from_before)[topic.name] = row
@@ -206,7 +224,7 @@ def merged(rows: Iterable[ToldTopic], topics: ManagedTopics) -> list[ToldTopic]:
             left.append(row)
     for name, row in {**from_before, **of_faces}.items():
         if name in from_before and name in of_faces:
-            row.partitions = _newest(row.partitions, from_before[name].partitions)
+            row["partitions"] = _newest(row.partitions, from_before[name].partitions)
         left += (row,) if row.partitions else ()
     return left
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from kordon.codecs.bodies import OffsetFetchResponseGroup, OffsetFetchResponsePartition
+from kordon.codecs.bodies import OffsetFetchResponseGroup
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.handlers.offset_fetch import merged
+from kordon.proxy.handlers.offset_fetch import Commit, merged
 from kordon.proxy.kafka.group_offsets import GroupOffsets, ListedGroup
 from kordon.proxy.ordering.lags import LagKey, bounded, end_of, home_of, shown
 from kordon.proxy.ordering.lookups import LATEST
@@ -217,6 +217,6 @@ def commits_of(row: OffsetFetchResponseGroup, topics: ManagedTopics) -> dict[str
     return found
 
 
-def _offsets(rows: Iterable[OffsetFetchResponsePartition]) -> dict[int, int]:
+def _offsets(rows: Iterable[Commit]) -> dict[int, int]:
     known = (each for each in rows if each.error_code == Code.NONE and each.committed_offset >= 0)
     return {each.partition_index: each.committed_offset for each in known}
