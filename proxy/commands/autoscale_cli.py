@@ -13,14 +13,14 @@ import click
 import structlog
 import uvloop
 
-from kordon.proxy.commands.topics_cli import DEFAULT_ADMIN, Failed
+from kordon.proxy.commands.command_parts import Failed, admin_address, admin_option
 from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, target_of, target_options
-from kordon.proxy.config.config import HostPort, Log
+from kordon.proxy.config.config import Log
 from kordon.proxy.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from kordon.proxy.commands.autoscale_policy import Policies
-    from kordon.proxy.config.config import Upstream
+    from kordon.proxy.config.config import HostPort, Upstream
 
 log = structlog.get_logger(__name__)
 
@@ -29,14 +29,7 @@ log = structlog.get_logger(__name__)
 @click.argument("policies_file", metavar="POLICIES", type=click.Path(path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would be changed, and change nothing.")
 @click.option("--once", is_flag=True, help="End after two looks: the load is what has come between them.")
-@click.option(
-    "--admin",
-    metavar="HOST:PORT",
-    envvar="KORDON_ADMIN__ADDRESS",
-    default=DEFAULT_ADMIN,
-    show_default=True,
-    help="The admin address of the Kordons. If a name has several addresses, all of them are asked for lags.",
-)
+@admin_option("The admin address of the Kordons. If a name has several addresses, all of them are asked for lags.")
 @click.option(
     "--log-format",
     type=click.Choice(["auto", "human", "json"]),
@@ -84,11 +77,9 @@ def autoscale(
     try:
         policies = load_model(policies_file, Policies)
         address, upstream = target_of(os.environ, **target)
-        pages = HostPort.parse(admin)
     except (FileUnusable, TargetUnknown) as error:
         raise click.UsageError(str(error)) from error
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--admin") from error
+    pages = admin_address(admin)
     configure_logging(Log(format=log_format))
     with suppress(KeyboardInterrupt):
         uvloop.run(_run(policies, address, upstream, pages, dry_run=dry_run, once=once))

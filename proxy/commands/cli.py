@@ -16,7 +16,8 @@ import uvloop
 
 import kordon
 from kordon.codecs.shown_text import shown
-from kordon.proxy.config.config import Config, HostPort
+from kordon.proxy.commands.command_parts import Failed, admin_address, admin_option, print_json
+from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_load import ConfigError, Loaded, load
 from kordon.proxy.config.config_options import options
 from kordon.proxy.config.config_source import FLAGS, Key, dotted, variable_of
@@ -24,8 +25,6 @@ from kordon.proxy.process.lifecycle import EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-DEFAULT_ADMIN = "127.0.0.1:9190"
 
 config_file = click.option(
     "--config",
@@ -164,15 +163,7 @@ def check(file: Path | None, *, list_options: bool, cluster: bool, principal: st
 
 
 @main.command()
-@click.option(
-    "--admin",
-    metavar="HOST:PORT",
-    envvar="KORDON_ADMIN__ADDRESS",
-    show_envvar=True,
-    default=DEFAULT_ADMIN,
-    show_default=True,
-    help="The admin address of the Kordon to ask.",
-)
+@admin_option("The admin address of the Kordon to ask.")
 @click.option("--json", "as_json", is_flag=True, help="Print the answer of /status as JSON.")
 def status(admin: str, *, as_json: bool) -> None:
     """Shows the state of a running Kordon: brokers, listeners, traffic, limits and workers.
@@ -188,18 +179,11 @@ def status(admin: str, *, as_json: bool) -> None:
     from kordon.proxy.commands.status import fetch_status, print_status  # noqa: PLC0415
 
     try:
-        address = HostPort.parse(admin)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--admin") from error
-    try:
-        answer = fetch_status(address)
+        answer = fetch_status(admin_address(admin))
     except StatusUnavailable as error:
-        click.echo(str(error), err=True)
-        sys.exit(EXIT_FAILED)
+        raise Failed(str(error)) from error
     if as_json:
-        import json  # noqa: PLC0415
-
-        click.echo(json.dumps(answer, indent=2))
+        print_json(answer)
     else:
         print_status(answer)
 

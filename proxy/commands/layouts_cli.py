@@ -17,7 +17,7 @@ import click
 
 from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import shown
-from kordon.proxy.commands.topics_cli import Failed
+from kordon.proxy.commands.command_parts import Failed
 from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, config_of, connection_options, target_of
 
 if TYPE_CHECKING:
