@@ -26,13 +26,14 @@ class OwnTopicUnfit(UpstreamUnavailable):
 
 @dataclass(frozen=True)
 class CompactedTopic:
-    """A topic of one partition.
+    """What a topic is like.
 
     Attributes:
-        purpose: Begins the names of log events about it, and names connections.
+        purpose: Begins the names of log events about it (`lent_epochs_unavailable`), and names connections.
         holds: What is in it, for messages.
         own_configs: Topic configs that others of Kordon's topics do not have.
         when_lost: Why nobody has to do anything when it is lost; empty: it must not be.
+        partitions: How many it has.
     """
 
     name: str
@@ -40,6 +41,7 @@ class CompactedTopic:
     holds: str
     own_configs: Mapping[str, str] = field(default_factory=dict)
     when_lost: str = ""
+    partitions: int = 1
 
     def configs(self, replicas: int) -> dict[str, str]:
         """Returns the topic configs of a new one."""
@@ -58,7 +60,7 @@ class CompactedTopic:
         """Creates the topic where it is missing, and checks it where it is there.
 
         Raises:
-            OwnTopicUnfit: It has other configs or more than one partition.
+            OwnTopicUnfit: It has other configs or another number of partitions.
             UpstreamUnavailable: The cluster does not answer, or does not let Kordon create it.
         """
         admin = TopicsAdmin(brokers)
@@ -66,16 +68,16 @@ class CompactedTopic:
         if found.topics[0].error_code:
             replicas = min(REPLICAS, len(found.brokers))
             made = self.configs(replicas)
-            if await admin.create_topic(self.name, partitions=1, replicas=replicas, configs=made):
-                log.info(f"{self.purpose}_topic_created", topic=self.name, replicas=replicas)
+            if await admin.create_topic(self.name, partitions=self.partitions, replicas=replicas, configs=made):
+                log.info("own_topic_created", topic=self.name, replicas=replicas)
         leaders = await admin.wait_for_leaders(self.name, partitions=1)
         if problem := self._problem(len(leaders), await admin.topic_configs(self.name)):
             raise OwnTopicUnfit(f"{self.name}: {problem}")
 
     def _problem(self, partitions: int, found: Mapping[str, str | None]) -> str | None:
-        if partitions != 1:
+        if partitions != self.partitions:
             cure = f"; delete it, and Kordon makes it anew: {self.when_lost}" if self.when_lost else ""
-            return f"has {partitions} partitions, and must have one{cure}"
+            return f"has {partitions} partitions, and must have {self.partitions}{cure}"
         policy, wanted = found.get(_POLICY) or "", self.own_configs.get(_POLICY, "compact")
         if "compact" not in policy or ("delete" in policy and "delete" not in wanted):
             return f"{_POLICY} is {policy}, which loses {self.holds} or lets it grow for ever; set it to {wanted}"
@@ -98,6 +100,20 @@ GROUPS: Final = CompactedTopic(
     when_lost="members report again",
 )
 """What members of groups have reported (`ordering/position_records.py`)."""
+_DAY_MS: Final = 24 * 3_600_000
+INDIVIDUAL_COMMITS: Final = CompactedTopic(
+    "__kordon.individual_commits",
+    "individual_commits",
+    "claims",
+    {
+        _POLICY: "compact,delete",
+        "retention.ms": str(7 * _DAY_MS),
+        "retention.bytes": "-1",
+        "segment.bytes": str(10 * 1024 * 1024),  # individual.commit.log.segment.bytes of KIP-X
+    },
+    when_lost="groups go on where their coordinators have them",
+)
+"""What members of groups have done, offset by offset (`ordering/claim_records.py`)."""
 PRODUCERS: Final = CompactedTopic(
     "__kordon.producers",
     "lent_epochs",
