@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "ARCHITECTURE.md").read_text()
 MOST_ROOMS = 8
 """Of a walk."""
-WALKS = 5
+WALKS = 6
 
 
 def contract() -> list[list[str]]:
