@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator
-from itertools import count
-from random import Random
+from collections.abc import Iterator
 from typing import Final
 from unittest.mock import patch
 
@@ -15,6 +12,7 @@ from kordon.testing.claims.members import Member, intrude
 from kordon.testing.claims.promises import KEYS, Promises
 from kordon.testing.claims.proxies import Answer, Proxy, Request, Serving
 from kordon.testing.claims.world import Coordinator, Data, Log, Primary, Reader
+from kordon.testing.timeline import Timeline
 
 _SECONDS: Final = 50.0
 """For which things go wrong."""
@@ -27,7 +25,7 @@ _AT_A_TIME: Final = 8
 """Records that are written at once."""
 
 
-class World:
+class World(Timeline):
     """All that there is in a run.
 
     Args:
@@ -35,8 +33,7 @@ class World:
     """
 
     def __init__(self, seed: int, *, loses: bool = False) -> None:
-        self.rng = Random(seed)  # noqa: S311 - a seed replays
-        self.now = 0.0
+        super().__init__(seed)
         self.is_calm = False
         self.data = Data(self.rng)
         self.coordinator = Coordinator()
@@ -46,13 +43,7 @@ class World:
         self._begins_at_end = self.rng.random() < 0.5
         """In that case no two members have the partition: where each begins would be decided twice."""
         self._loses = loses
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()
         self._proxies = [Proxy(self) for _ in range(_PROXIES)]
-
-    def at(self, seconds: float, event: Callable[[], None]) -> None:
-        """Has something happen in so many seconds."""
-        heapq.heappush(self._events, (self.now + seconds, next(self._numbers), event))
 
     def first_offset(self) -> int:
         """Returns where a group without commits begins (auto.offset.reset)."""
@@ -88,7 +79,7 @@ class World:
         self._write()
         self._rebalance()
         for going_wrong in (self._writes(), self._go_wrong(), self._operate(), intrude(self)):
-            self._live_on(going_wrong)
+            self.live_on(going_wrong)
         self.at(0, self._follow)
         self._until(_SECONDS)
         self.is_calm = True
@@ -105,15 +96,7 @@ class World:
         return bool(self.members) and all(each.is_up_to_date for each in self.members)
 
     def _until(self, end: float) -> None:
-        while self._events and self._events[0][0] <= end and not self.promises.broken:
-            self.now, _, event = heapq.heappop(self._events)
-            event()
-        self.now = max(self.now, end)
-
-    def _live_on(self, life: Iterator[float]) -> None:
-        seconds = next(life, None)
-        if seconds is not None:
-            self.at(seconds, lambda: self._live_on(life))
+        self.until(end, lambda: self.promises.broken)
 
     def _write(self) -> None:
         self.promises.on_written(self.data.append(self.rng.randint(1, _AT_A_TIME)))
@@ -132,7 +115,7 @@ class World:
         self.members = [Member(self, self.coordinator.generation, share) for share in shares]
         self.coordinator.owners = tuple(self.members)
         for member in self.members:
-            self._live_on(member.live())
+            self.live_on(member.live())
 
     def _leave(self) -> None:
         """Empties the group."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from random import Random
 from typing import Final
 
 from kordon.proxy.ordering.lent_epochs import Identity
 from kordon.testing.lent_epochs.broker import Coordinator, Log
 from kordon.testing.lent_epochs.producers import Instance, Promises, Request
 from kordon.testing.lent_epochs.proxies import Answer, Proxy, Serving
+from kordon.testing.timeline import Timeline
 
 _SECONDS: Final = 400.0
 """For which things go wrong."""
@@ -26,7 +24,7 @@ _PROXIES: Final = 2
 _INSTANCES: Final = 6
 
 
-class World:
+class World(Timeline):
     """All that there is in a run.
 
     Args:
@@ -35,8 +33,7 @@ class World:
     """
 
     def __init__(self, seed: int, *, round_kordon: bool = False, refuses: bool = False) -> None:
-        self.rng = Random(seed)  # noqa: S311 - a seed replays
-        self.now = 0.0
+        super().__init__(seed)
         self.coordinator = Coordinator(self.rng)
         self.log = Log()
         self.promises = Promises(self)
@@ -47,15 +44,10 @@ class World:
         self.bypassed_at = float("inf")
         self._round_kordon = round_kordon
         self._refuses = refuses
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()
+        self._calls = count()
         self._proxies = [Proxy(self, self.rng) for _ in range(_PROXIES)]
         self._instances: list[Instance] = []
         self._under_way: list[Request] = []
-
-    def at(self, seconds: float, event: Callable[[], None]) -> None:
-        """Has something happen in so many seconds."""
-        heapq.heappush(self._events, (self.now + seconds, next(self._numbers), event))
 
     def call(self, seconds: float) -> list[Identity | None]:
         """Has the broker take an InitProducerId in so many seconds; its answer comes into the list."""
@@ -71,7 +63,7 @@ class World:
         """Has some proxy serve a request."""
         proxy = self.rng.choice(self._proxies)
         serving = proxy.serve(request.given, lambda token: self.by_token.__setitem__(token, request))
-        number = next(self._numbers)
+        number = next(self._calls)
         proxy.requests.append(number)
         self._under_way.append(request)
         self.at(self.rng.uniform(0, 0.02), lambda: self._go_on(proxy, number, serving, request))
@@ -118,19 +110,11 @@ class World:
         return self.promises.broken
 
     def _until(self, end: float) -> None:
-        while self._events and self._events[0][0] <= end and not self.promises.broken:
-            self.now, _, event = heapq.heappop(self._events)
-            event()
-        self.now = max(self.now, end)
+        self.until(end, lambda: self.promises.broken)
 
     def _start(self, instance: Instance) -> None:
         self._instances.append(instance)
-        self._live_on(instance.live())
-
-    def _live_on(self, life: Iterator[float]) -> None:
-        seconds = next(life, None)
-        if seconds is not None:
-            self.at(seconds, lambda: self._live_on(life))
+        self.live_on(instance.live())
 
     def _go_wrong(self) -> None:
         if self.now > _SECONDS:
