@@ -110,7 +110,12 @@ class Reader:
             }
             for topic, positions in self._positions.items()
         ]
-        fields = {"max_wait_ms": max_wait_ms, "min_bytes": 1, "max_bytes": 50 * _MOST_BYTES, "isolation_level": 0}
+        fields: dict[str, Any] = {
+            "max_wait_ms": max_wait_ms,
+            "min_bytes": 1,
+            "max_bytes": 50 * _MOST_BYTES,
+            "isolation_level": 0,
+        }
         fields |= {"session_id": 0, "topics": topics, "forgotten_topics_data": [], "rack_id": ""}
         self._connection.tell(apis.FETCH, self._version, fields)
 

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, TypeAlias
+from uuid import UUID
 
 from kordon.codecs.apis import PRODUCE
 from kordon.codecs.errors import WireError
@@ -167,6 +168,33 @@ def look_only_name(buffer: Buffer, topics_at: int, end: int, api_version: int) -
     except WireError:
         return 0
     return names_end if names_end <= end else 0
+
+
+def only_topic(buffer: Buffer, topics_at: int, names_end: int, api_version: int) -> str | UUID | None:
+    """Returns the topic of a Produce request that names one, by its name or id.
+
+    Args:
+        topics_at: The position of the count of topics (`look_produce`).
+        names_end: Where the topic's name or id ends (`look_only_name`); 0: there is none.
+        api_version: Version of the request, 0 to 13.
+
+    Returns:
+        None: it has no name that can be read.
+    """
+    if not names_end:
+        return None
+    if api_version >= _PRODUCE_IDS:
+        return UUID(bytes=bytes(buffer[names_end - _ID_BYTES : names_end]))
+    if api_version >= _PRODUCE_FLEXIBLE:
+        begin = topics_at + 2
+        while buffer[begin - 1] >= 0x80:
+            begin += 1
+    else:
+        begin = topics_at + _INT32.size + _INT16.size
+    try:
+        return str(bytes(buffer[begin:names_end]), "utf-8") if begin <= names_end else None
+    except UnicodeDecodeError:
+        return None
 
 
 def holds_any(said: bytes, wanted: tuple[bytes, ...]) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from uuid import UUID
 
 from kordon.codecs import apis
 from kordon.codecs.messages import request
@@ -95,6 +96,8 @@ class Announce:
     """Whether the dialect is announced."""
     lends_epochs: bool = False
     """Whether InitProducerId is offered with id and epoch where the broker does not have that (KIP-360)."""
+    cooperative: bool = False
+    """Whether individual commit is announced."""
     told: Callable[[int], None] | None = field(default=None, compare=False)
     """Is given the newest version of InitProducerId that the broker itself speaks."""
 
@@ -108,6 +111,13 @@ class Interception(Protocol):
 
     def wants(self, route: Route) -> bool:
         """Whether a request may concern a managed topic, so that it is held until it is whole."""
+        ...
+
+    def concerns(self, topic: str | UUID) -> bool:
+        """Whether a Produce or Fetch that `wants` wants is to be decided on if it names a topic, by name or id.
+
+        One that names no such topic streams on as if it were not wanted.
+        """
         ...
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
@@ -163,6 +173,10 @@ class NothingManaged:
     def wants(self, route: Route) -> bool:
         """Holds no request."""
         return False
+
+    def concerns(self, topic: str | UUID) -> bool:
+        """Leaves no topic to the broker: whatever is wanted is decided on."""
+        return True
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
         """Returns no byte strings."""

@@ -184,10 +184,10 @@ class RequestLeg:
             pending = self._answer_or_refuse(api_key, api_version, correlation_id)
         else:
             pending = PendingRequest(route, correlation_id, self.frame_started)
-            if self._interception.wants(route):
-                is_taken = None
-            elif route.api.brings_records:
+            if route.api.brings_records:
                 is_taken = self._produce_heads.begin(pending, size, chunk, at, end)
+            elif self._interception.wants(route):
+                is_taken = self._take_untouched(pending, size, chunk, at, end) if route.api.polls else None
             else:
                 is_taken = self._take_up(pending, size, chunk, at, end)
             if not (self._begin_held(route, size) if is_taken is None else is_taken):
@@ -239,6 +239,13 @@ class RequestLeg:
                 return None
         self._waiting.append(pending)
         return True
+
+    def _take_untouched(self, pending: PendingRequest, size: int, chunk: memoryview, at: int, end: int) -> bool | None:
+        """Queues a wanted Fetch for the broker's response if it is all here, and names nothing that is decided on."""
+        frame_end = at + SIZE_BYTES + size
+        if frame_end > end or not self.whole.lets_pass(pending.route, chunk, at, frame_end):
+            return None
+        return self._take_up(pending, size, chunk, at, end)
 
     def _complete(self, pieces: list[Buffer]) -> None:
         if self._current is not None and not self._dropping:

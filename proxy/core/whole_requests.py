@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from kordon.codecs.dialect import COOPERATIVE, ORDERED
 from kordon.codecs.errors import TooManyRows, WireError
+from kordon.codecs.fetch_names import look_fetch_names
 from kordon.codecs.headers import RequestHeader, build_request_header, parse_request_header
 from kordon.codecs.look import SIZE_BYTES, Buffer, begins_session, forget_session, look_acks
 from kordon.proxy.core.causes import CloseCause
@@ -18,6 +20,7 @@ from kordon.proxy.core.interception import (
     Translate,
 )
 from kordon.proxy.core.rewrite import Offer, Translated
+from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Awaits, ConnectionMemory, PendingRequest, Waiting
 
 
@@ -88,6 +91,14 @@ class WholeRequests:
         elif pending.awaits is Awaits.BROKER:
             pieces.append(frame)
 
+    def lets_pass(self, route: Route, frame: Buffer, at: int, end: int) -> bool:
+        """Whether a whole Fetch can pass without a decision: it names nothing managed, and ends no session."""
+        found = look_fetch_names(frame, at, end, route.version)
+        if found is None or any(map(self._interception.concerns, found.topics)):
+            return False
+        self._has_session = self._has_session or found.begins_session
+        return self._has_session
+
     def ask_for_proof(self, pieces: list[Buffer], now: float) -> None:
         """Asks the broker what it answers only after a log-in: the broker alone judges log-ins."""
         self._ask(PROOF, RequestHeader(PROOF.route.api.key, PROOF.route.version, 0, None), now, pieces)
@@ -134,8 +145,9 @@ def _change(pending: PendingRequest, decision: Translate | Announce | None) -> b
     match decision:
         case None:
             return None
-        case Announce(private, ordered, lends_epochs, told):
-            pending.edit = Offer(ordered=ordered, private=private, lends_epochs=lends_epochs, told=told)
+        case Announce(private, ordered, lends_epochs, cooperative, told):
+            features = (ORDERED,) * ordered + (COOPERATIVE,) * cooperative
+            pending.edit = Offer(features=features, private=private, lends_epochs=lends_epochs, told=told)
             return None
         case Translate(body, back, only_with):
             pending.edit = Translated(pending.route, pending.edit, back, only_with)

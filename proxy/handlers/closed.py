@@ -71,6 +71,7 @@ class Closed:
         self.hear = service.hear
         self.refused = service.refused
         self.asked_for = own.asked_for
+        self.concerns = service.concerns
 
     def wants(self, route: Route) -> bool:
         """Whether the service looks at a request, or its answer may name something of Kordon's own."""

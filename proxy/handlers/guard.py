@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from uuid import UUID
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import response
@@ -75,6 +76,10 @@ class Guard:
     def wants(self, route: Route) -> bool:
         """Whether a handler looks at a request, or it says who the client is and decisions are recorded."""
         return self._handlers.wants(route) or (self._journal.is_on and route.api.key in SAY_WHO)
+
+    def concerns(self, topic: str | UUID) -> bool:
+        """Whether a topic is answered for here, though it may be coming only (TAKEOVER-WAITS)."""
+        return self._topics.answers_for(topic)
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
         """Returns no byte strings; `Closed` looks for those of Kordon's own things."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from kordon.codecs import apis, decision
 from kordon.codecs.bodies import InitProducerIdResponse
@@ -119,6 +120,10 @@ class _Recorded:
     def wants(self, route: Route) -> bool:
         """Whether a request says who the client is."""
         return route.api.key in SAY_WHO or route.api.key in _GREETING
+
+    def concerns(self, topic: str | UUID) -> bool:
+        """Leaves no topic to the broker: whatever is wanted is looked at."""
+        return True
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
         """Returns no byte strings: there is nothing of Kordon's own to look for."""

@@ -47,10 +47,8 @@ class TopicRows(NamedTuple):
 
     def is_managed(self, row: Row, topics: ManagedTopics) -> bool:
         """Whether a row names a topic that is answered for here, by name or by an id that clients know."""
-        if name := row.get(self.name, ""):
-            return topics.is_held(name)
-        topic_id: UUID | None = row.get("topic_id", None)
-        return topic_id is not None and topics.served_by_id(topic_id) is not None
+        topic: str | UUID | None = row.get(self.name, "") or row.get("topic_id", None)
+        return topic is not None and topics.answers_for(topic)
 
     def refused(self, row: Row, code: int) -> Row:
         """Returns the row of the response that refuses all partitions of a row of the request."""

@@ -20,7 +20,7 @@ from kordon.proxy.ordering.transactions.adds import Announcement
 
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
-OWN_NAMES: Final = frozenset({"decisions", "findings", "groups", "layouts"})
+OWN_NAMES: Final = frozenset({"decisions", "findings", "groups", "individual_commits", "layouts", "producers"})
 """Topics whose faces would be topics of Kordon or of its auditor."""
 NOT_MANAGED: Final = "it is not managed any more"
 """Why a topic that was let go is not served by whoever holds on to it."""
@@ -325,6 +325,10 @@ class ManagedTopics:
     def is_held(self, name: str) -> bool:
         """Whether requests for a topic are answered here: it is served, or unserved, which its layout need not be."""
         return self.served(name) is not None or name in self._unserved
+
+    def answers_for(self, topic: str | UUID) -> bool:
+        """Whether requests that name a topic, by its name or id, are answered here."""
+        return self.is_held(topic) if isinstance(topic, str) else topic in self._by_id
 
     def add(self, topic: ManagedTopic) -> None:
         """Takes a topic in."""

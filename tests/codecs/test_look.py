@@ -110,6 +110,27 @@ def test_names_around_records_are_found(version: int, partitions: list[int], rec
         assert look.look_names_of_body(body, version) == (found or b"")[len(frame) - len(body) :]
 
 
+@given(st.integers(0, 13), st.text(alphabet="ab-é🙂", min_size=1, max_size=140), st.integers(1, 2), CLIENT_IDS)
+def test_the_only_topic_is_found(version: int, name: str, count: int, client_id: str | None) -> None:
+    """By name or id, where there is one, as the table reads it; and nowhere else."""
+    rows = [{"index": 0, "records": b"records"}]
+    topics = [{"name": name, "topic_id": UUID(int=5), "partition_data": rows}] * count
+    body = request(0).build(version, {"acks": 1, "timeout_ms": 1000, "topic_data": topics})
+    frame = framed(build_request_header(0, version, 1, client_id) + body)
+    _, topics_at = look.look_produce(frame, 0, len(frame), version)
+    names_end = look.look_only_name(frame, topics_at, len(frame), version)
+    found = look.only_topic(frame, topics_at, names_end, version)
+    assert found == (None if count > 1 else name if version < 13 else UUID(int=5))
+
+
+@given(st.integers(0, 13), st.binary(max_size=80))
+def test_the_only_topic_of_noise_raises_nothing(version: int, noise: bytes) -> None:
+    """Nor does it read behind the end."""
+    frame, topics_at = produce(version, noise)
+    names_end = look.look_only_name(frame, topics_at, len(frame), version)
+    look.only_topic(frame, topics_at, names_end, version)
+
+
 @given(st.integers(0, 13), st.binary(max_size=80))
 def test_names_of_noise_raise_nothing(version: int, noise: bytes) -> None:
     """What cannot be walked is to be looked at as a whole, and read by the tables."""
