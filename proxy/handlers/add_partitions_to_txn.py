@@ -157,6 +157,7 @@ class AddedPartitions(ServedRequest):
         view: View,
     ) -> None:
         self._produce = produce
+        self._since = asyncio.get_running_loop().time()
         self._view = view
         self._turns = asyncio.Semaphore(MOST_AT_ONCE)
         self._held = held
@@ -190,6 +191,8 @@ class AddedPartitions(ServedRequest):
         }
         if not any(codes.values()):
             self._produce.transactions.own(self._held.client, self._claim)
+            for topic in self._topics.values():
+                self._produce.transactions.beliefs(topic).allow(self._claim, self._since)
             codes |= await self._opened()
         elif AGAINST & set(codes.values()):
             self._produce.transactions.drop(self._claim.producer_id)

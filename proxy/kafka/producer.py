@@ -7,7 +7,7 @@ go in one request: `send_batches` sends them (docs/why/producers.md).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeAlias
 
 from kordon.codecs import apis
@@ -127,17 +127,25 @@ async def new_identity(
 
 
 def produce_request(topic: str, partition: int, batch: bytes, transactional_id: str | None = None) -> ProduceRequest:
-    """Returns a Produce request with one batch of Kordon's own, with acks=all.
+    """Returns a Produce request with one batch of Kordon's own; see `produce_all`."""
+    return produce_all({(topic, partition): batch}, transactional_id)
+
+
+def produce_all(batches: Mapping[tuple[str, int], bytes], transactional_id: str | None = None) -> ProduceRequest:
+    """Returns a Produce request with batches of Kordon's own, with acks=all.
 
     Args:
-        transactional_id: Of the transaction that the batch belongs to.
+        batches: By topic and partition.
+        transactional_id: Of the transaction that they belong to.
     """
-    rows = [ProduceRequestPartition(index=partition, records=batch)]
+    topics: dict[str, list[ProduceRequestPartition]] = {}
+    for (topic, partition), batch in batches.items():
+        topics.setdefault(topic, []).append(ProduceRequestPartition(index=partition, records=batch))
     return ProduceRequest(
         transactional_id=transactional_id,
         acks=_ALL,
         timeout_ms=_TIMEOUT_MS,
-        topic_data=[ProduceRequestTopic(name=topic, partition_data=rows)],
+        topic_data=[ProduceRequestTopic(name=topic, partition_data=rows) for topic, rows in topics.items()],
     )
 
 

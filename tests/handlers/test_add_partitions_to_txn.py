@@ -119,6 +119,24 @@ async def test_leaders_are_asked_each_time_and_the_sequence_follows_theirs() -> 
     assert len(client.brokers.asked) == 2
 
 
+async def test_who_has_added_partitions_has_the_right_to_write() -> None:
+    """OWN-TRANSACTION: its coordinator has said so, on the same connection, and says so no longer after a second."""
+    client = Client()
+    await client.add({TOPIC: [0]})
+    worker = client.worker
+    client.brokers.open(0)
+    assert worker.decide(0).questions == ()
+    worker.another_client()
+    assert len(worker.decide(0).questions) == 1
+
+
+async def test_who_may_not_add_partitions_has_no_right_to_write() -> None:
+    """OWN-TRANSACTION: whoever is denied the transactional id is asked about it again."""
+    client = Client()
+    await client.add({TOPIC: [0]}, {(TOPIC, 0): Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+    assert len(client.worker.decide(0).questions) == 1
+
+
 async def test_an_announced_change_means_both_homes() -> None:
     """DOUBLE-ADD: whichever the data go to has a witness."""
     client = Client()

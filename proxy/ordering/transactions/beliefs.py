@@ -17,7 +17,7 @@ are no secret.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 from weakref import WeakSet
@@ -31,7 +31,7 @@ RIGHT_SECONDS: Final = 1.0
 """For which a client's right to its transactional id counts, from when its broker was asked."""
 
 _MOST_OF_ONE: Final = 1_000
-"""Beliefs and rights kept of one producer: a transaction of v2 has an epoch of its own, and may end elsewhere."""
+"""Beliefs kept of one producer: a transaction of v2 has an epoch of its own, and may end elsewhere."""
 
 
 class Claim(NamedTuple):
@@ -83,26 +83,20 @@ class Step(Enum):
     """Answer NOT_LEADER_OR_FOLLOWER: nobody can say now."""
 
 
-@dataclass(slots=True)
-class _Producer:
-    """What is believed of one producer."""
-
-    open: dict[tuple[Claim, int], Ground] = field(default_factory=dict[tuple[Claim, int], Ground])
-    """By claim and physical partition, whoever's connection it was seen on: the right is asked for each."""
-    rights: dict[tuple[str, str], float] = field(default_factory=dict[tuple[str, str], float])
-    """When a broker was asked, by principal and transactional id."""
-
-
 class Beliefs:
     """The beliefs of one worker about one topic.
 
     Args:
-        most: Producers of which something is kept at most. Beyond it the oldest are forgotten.
+        most: Producers of which something is kept at most, and rights. Beyond it the oldest are forgotten.
     """
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._producers: dict[int, _Producer] = {}
+        self._open: dict[int, dict[tuple[Claim, int], Ground]] = {}
+        """By producer id, then by claim and physical partition, whoever's connection it was seen on: the right is asked
+        for each."""
+        self._rights: dict[tuple[str, str], float] = {}
+        """When a broker was asked, by principal and transactional id. A transaction's end leaves the right."""
         self._under_way: dict[int, WeakSet[Inquiry]] = {}
         """Whose connection ends, closes no inquiry: what nobody holds on to is under way no more."""
 
@@ -126,24 +120,23 @@ class Beliefs:
         return Step.ASK_LEADER if protocol is Protocol.V1 else Step.WITNESS
 
     def has_right(self, claim: Claim, now: float) -> bool:
-        """Whether the client's broker has said lately that it may use the transactional id for this producer."""
-        known = self._producers.get(claim.producer_id)
-        asked = known.rights.get(_right(claim)) if known is not None else None
+        """Whether the client's broker has said lately that it may use the transactional id."""
+        asked = self._rights.get(_right(claim))
         return asked is not None and now - asked <= RIGHT_SECONDS
 
     def is_open(self, claim: Claim, partition: int, ground: Ground) -> bool:
         """Whether a producer is known to be open on a partition, on the ground that there is now."""
-        known = self._producers.get(claim.producer_id)
-        believed = known.open.get(_place(claim, partition)) if known is not None else None
+        known = self._open.get(claim.producer_id)
+        believed = known.get(_place(claim, partition)) if known is not None else None
         return believed is not None and has_same_ground(believed, ground)
 
     def allow(self, claim: Claim, asked: float) -> None:
-        """Notes that the client's broker let it use the transactional id; so does a witness that it took.
+        """Notes that the client's broker let it use the transactional id: it said so, or took a witness or partitions.
 
         Args:
             asked: When the broker was asked, in seconds on the worker's clock.
         """
-        _keep(self._of(claim).rights, _right(claim), asked, _MOST_OF_ONE)
+        _keep(self._rights, _right(claim), asked, self._most)
 
     def inquire(self, claim: Claim, partition: int, ground: Ground) -> Inquiry:
         """Notes that a witness is about to be sent, or the leader to be asked. Each inquiry is closed or confirmed.
@@ -170,25 +163,25 @@ class Beliefs:
         """Ends an inquiry: the witness was acknowledged, or the leader told the producer open."""
         self.close(inquiry)
         if not inquiry.is_void:
-            _keep(self._of(inquiry.claim).open, _place(inquiry.claim, inquiry.partition), inquiry.ground, _MOST_OF_ONE)
+            _keep(self._of(inquiry.claim), _place(inquiry.claim, inquiry.partition), inquiry.ground, _MOST_OF_ONE)
 
     def drop(self, producer_id: int) -> None:
-        """Forgets a producer: its EndTxn or InitProducerId was answered, or an answer about it was an error."""
-        self._producers.pop(producer_id, None)
+        """Forgets where a producer is open: its EndTxn or InitProducerId was answered, or an answer was an error."""
+        self._open.pop(producer_id, None)
         self._void(producer_id, lambda _: True)
 
     def forget(self, claim: Claim) -> None:
         """Forgets where a producer is open under one transactional id and epoch; what others claim of it stays."""
-        mine, known = _of_anybody(claim), self._producers.get(claim.producer_id)
+        mine, known = _of_anybody(claim), self._open.get(claim.producer_id)
         if known is not None:
-            known.open = {place: ground for place, ground in known.open.items() if place[0] != mine}
+            self._open[claim.producer_id] = {place: ground for place, ground in known.items() if place[0] != mine}
         self._void(claim.producer_id, lambda each: _of_anybody(each) == mine)
 
-    def _of(self, claim: Claim) -> _Producer:
-        known = self._producers.get(claim.producer_id)
+    def _of(self, claim: Claim) -> dict[tuple[Claim, int], Ground]:
+        known = self._open.get(claim.producer_id)
         if known is None:
-            known = _Producer()
-            _keep(self._producers, claim.producer_id, known, self._most)
+            known = {}
+            _keep(self._open, claim.producer_id, known, self._most)
         return known
 
     def _void(self, producer_id: int, is_meant: Callable[[Claim], bool]) -> None:

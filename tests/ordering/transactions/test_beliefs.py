@@ -87,10 +87,26 @@ def test_a_belief_ends_with_its_transaction() -> None:
     beliefs.allow(neighbour, NOW)
     beliefs.confirm(beliefs.inquire(neighbour, Q, GROUND))
     beliefs.drop(P)
-    assert step(beliefs) is Step.ASK_RIGHT
-    beliefs.allow(CLAIM, NOW)
     assert step(beliefs) is Step.ASK_LEADER
     assert step(beliefs, neighbour) is Step.WRITE
+
+
+def test_a_right_outlives_a_transaction() -> None:
+    """It is one to the transactional id: many short transactions ask for it once a second."""
+    beliefs = believing()
+    beliefs.drop(P)
+    assert beliefs.has_right(CLAIM, NOW + RIGHT_SECONDS)
+    assert not beliefs.has_right(CLAIM, NOW + RIGHT_SECONDS + 0.01)
+    assert not beliefs.has_right(CLAIM._replace(principal="mallory"), NOW)
+
+
+def test_rights_do_not_pile_up() -> None:
+    """The oldest is asked for again."""
+    beliefs = Beliefs(most=2)
+    claims = [CLAIM._replace(transactional_id=f"orders-{n}") for n in range(3)]
+    for claim in claims:
+        beliefs.allow(claim, NOW)
+    assert [beliefs.has_right(each, NOW) for each in claims] == [False, True, True]
 
 
 def test_an_answer_from_before_the_end_proves_nothing() -> None:
