@@ -22,7 +22,7 @@ from kordon.proxy.handlers.produce import Produce
 from kordon.proxy.handlers.told_clients import ToldClient
 from kordon.proxy.handlers.transaction_permits import Permits
 from kordon.proxy.handlers.transactional_produce import TransactionalProduce
-from kordon.proxy.kafka.ends import Ends, Snapshot
+from kordon.proxy.kafka.ends import Remembered
 from kordon.proxy.kafka.leaders import Leader
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.transactions.adds import Announcement
@@ -99,15 +99,15 @@ class FakeBrokers:
     def forget(self, topic: str) -> None:
         self.forgotten += 1
 
-    async def snapshots(self, topic: str, partitions: Iterable[int]) -> dict[int, Snapshot]:
+    async def remembered(self, topic: str, partitions: Iterable[int]) -> dict[int, Remembered]:
         asked = dict.fromkeys(partitions)
         self.asked.append(asked)
         self.is_asked.set()
         await self.may_answer.wait()
         if self.is_silent:
             raise UpstreamUnavailable("nobody answers")
-        ends = Ends(self.high_watermark, self.high_watermark, self.leader_epoch)
-        return {q: Snapshot(0, ProducerRows.of([self.rows[q]] if q in self.rows else []), ends) for q in asked}
+        told = self.high_watermark, self.leader_epoch, self.leader_epoch
+        return {q: Remembered(ProducerRows.of([self.rows[q]] if q in self.rows else []), *told) for q in asked}
 
     async def write(self, topic: str, partition: int, node_id: int, claim: Claim, sequence: int) -> int:
         self.witnesses.append((partition, sequence))

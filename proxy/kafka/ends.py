@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import (
@@ -88,6 +88,16 @@ class Snapshot:
         return self.ends.is_settled and self.ends.log_end_offset == self.log_end_before
 
 
+class Remembered(NamedTuple):
+    """What a leader remembers of producers, between two answers of the same leadership (ASKED-LEADER)."""
+
+    producers: ProducerRows
+    high_watermark: int
+    """Told after the producers."""
+    leader_epoch_before: int
+    leader_epoch_after: int
+
+
 class PartitionEnds:
     """Asks leaders about their partitions: all of them answer, under one leadership each, or the question fails.
 
@@ -144,6 +154,19 @@ class PartitionEnds:
         """
         found = await self._ask_leaders(topic, partitions, describe_producers)
         return {partition: told.producers for partition, (told,) in found.items()}
+
+    async def remembered(self, topic: str, partitions: Iterable[int]) -> dict[int, Remembered]:
+        """Asks partitions' leaders, each once, who they are, for producers, and for high watermarks, in this order.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        found = await self._ask_leaders(topic, partitions, _ask_log_ends, describe_producers, _ask_high_watermarks)
+        return {
+            partition: Remembered(told.producers, mark.offset, before.leader_epoch, mark.leader_epoch)
+            for partition, (before, told, mark) in found.items()
+        }
 
     async def ends_of(self, topic: str, partitions: Iterable[int]) -> dict[int, Ends]:
         """Asks partitions' leaders, each once, for log ends and high watermarks, in this order.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka.ends import PartitionEnds, Snapshot
+from kordon.proxy.kafka.ends import PartitionEnds, Remembered
 from kordon.proxy.ordering.transactions.open_answers import NOT_OPEN, LeaderAnswer
 from kordon.proxy.runtime.tasks import Tasks
 
@@ -79,10 +79,10 @@ class OpenProducers:
         for each in questions:
             wanted[each.partition].add(each.producer_id)
         try:
-            found = await self._ends.snapshots(topic, wanted)
+            found = await self._ends.remembered(topic, wanted)
         except UpstreamUnavailable:
             return
-        answers = {q: _answers(snapshot, wanted[q]) for q, snapshot in found.items()}
+        answers = {q: _answers(told, wanted[q]) for q, told in found.items()}
         for each in questions:
             if not each.answer.done():
                 each.answer.set_result(answers[each.partition][each.producer_id])
@@ -94,12 +94,12 @@ def _say_nothing(questions: Iterable[_Question]) -> None:
             each.answer.set_result(None)
 
 
-def _answers(snapshot: Snapshot, producer_ids: set[int]) -> dict[int, LeaderAnswer]:
-    """Returns what a leader says of producers; its requests all name the leader epoch, or it answers none of them."""
-    rows, ends = snapshot.producers.find(producer_ids), snapshot.ends
+def _answers(told: Remembered, producer_ids: set[int]) -> dict[int, LeaderAnswer]:
+    """Returns what a leader says of producers."""
+    rows, epochs = told.producers.find(producer_ids), (told.leader_epoch_before, told.leader_epoch_after)
     answers: dict[int, LeaderAnswer] = {}
     for each in producer_ids:
         row = rows.get(each)
         said = (_NOBODY, -1, NOT_OPEN) if row is None else (row.producer_epoch, row.last_sequence, row[-1])
-        answers[each] = LeaderAnswer(ends.leader_epoch, ends.leader_epoch, *said, ends.high_watermark)
+        answers[each] = LeaderAnswer(*epochs, *said, told.high_watermark)
     return answers

@@ -58,7 +58,7 @@ async def test_a_question_that_fails_leaves_nobody_waiting() -> None:
         await brokers.may_answer.wait()
         raise ValueError("what a leader says cannot be read")
 
-    brokers.snapshots = broken
+    brokers.remembered = broken
     first = asyncio.ensure_future(open_producers.ask("orders", 0, NODE, P))
     await brokers.is_asked.wait()
     second = asyncio.ensure_future(open_producers.ask("orders", 1, NODE, P))
