@@ -35,9 +35,9 @@ from kordon.codecs.schema import Buffer
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest
-from kordon.proxy.handlers.batch_checks import NOT_TAKEN, Unfit, is_transactional, look_records
+from kordon.proxy.handlers.batch_checks import NOT_TAKEN, CheckedBatch, Unfit, is_transactional, look_records
 from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows, named
-from kordon.proxy.handlers.transactional_produce import PreparedProduce, TransactionalProduce, protocol_of
+from kordon.proxy.handlers.transactional_produce import PreparedProduce, TransactionalProduce
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
@@ -182,7 +182,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
             if topic is not None:
                 streams = ((self._meant.view.find(topic.layout, part), records) for part, records in row.partition_data)
                 found.append((topic, [(each, records) for each, records in streams if not isinstance(each, Code)]))
-        return transactions.prepare(held.version, asked, held.client, found)
+        return transactions.prepare(held.version, asked, held.client, found, self._meant.opened_bytes)
 
     async def told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
         """Returns the response for managed topics; raises SilentWriteFailed for errors that nobody waits for."""
@@ -377,20 +377,25 @@ class _Intake:
         if self._acks not in _ACKS:
             self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUIRED_ACKS))
             return
-        batch = look_records(self._version, records, self._opened_bytes, no_transaction=self._no_transaction)
+        prepared = self._prepared
+        batch: CheckedBatch | Unfit | None = None
+        if prepared is not None:
+            batch = prepared.looked(topic, stream, records)
+        if batch is None:
+            batch = look_records(self._version, records, self._opened_bytes, no_transaction=self._no_transaction)
         if isinstance(batch, Unfit) or records is None:
             assert isinstance(batch, Unfit), "without records there is no batch"
             self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))
             return
         ground: Ground | None = None
-        if self._prepared is not None and is_transactional(records):
-            admitted = self._prepared.admit(topic, stream)
+        if prepared is not None and is_transactional(records):
+            admitted = prepared.admit(topic, stream, batch)
             if isinstance(admitted, Unfit):
                 self._refuse(topic, row.name, Outcome(number, admitted.code, error_message=admitted.message))
                 return
             ground = admitted
             set_transactional(records, 0, is_transactional=False)
-            batch = batch._replace(producer_id=writer_id(batch.producer_id, protocol_of(self._version)))
+            batch = batch._replace(producer_id=writer_id(batch.producer_id, prepared.protocol))
         acks = -1 if self._acks < 0 else 1  # LENT-IDENTITY: the answer to acks=0 is waited for, here
         write = ClientWrite(
             *batch,

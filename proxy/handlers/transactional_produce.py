@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from kordon.codecs import apis
@@ -87,19 +87,19 @@ class _Asked:
 
 
 @dataclass(slots=True, eq=False)
-class _Entry:
-    """A batch that waits for its place in a line."""
+class _Place:
+    """A physical partition to which batches of a request's transaction go."""
 
     topic: ManagedTopic
-    stream: Stream
-    home: Stay
-    claim: Claim
+    partition: int
     asked: list[_Asked] = field(default_factory=list[_Asked])
     """What its client's broker has been asked for it."""
     asks_leader: bool = False
     is_sound: bool = False
     """Whether its client has the right to the transactional id, unless one of `asked` says that it has not."""
     unfit: Unfit | None = None
+    admitted: Ground | Unfit = _LATER
+    """On what batches rest that go into line now, or why they do not."""
 
     @property
     def refusal(self) -> int:
@@ -107,10 +107,21 @@ class _Entry:
         return next((each.code for each in self.asked if each.code != Code.NONE), Code.NONE)
 
 
+class _Entry(NamedTuple):
+    """A batch that waits for its place in a line."""
+
+    home: Stay
+    place: _Place
+    records: memoryview | None
+    batch: CheckedBatch
+    """What the records came to when they were looked at."""
+
+
 class Connection:
     """What is under way on one client's connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int) -> None:
+        self.principal = f"connection {number}"
         self.last: asyncio.Event | None = None
         """Is set when the batches of the last request are in line."""
         self.witnesses: dict[tuple[Claim, ManagedTopic, int, Ground], _Asked] = {}
@@ -143,22 +154,30 @@ class TransactionalProduce:
         return {"leader": self.transactions.leaders_asked.asked, "client_broker": self.asked}
 
     def prepare(
-        self, version: int, asked: ProduceRequest, client: Client, found: Iterable[tuple[ManagedTopic, Sequence[_Part]]]
+        self,
+        version: int,
+        asked: ProduceRequest,
+        client: Client,
+        found: Iterable[tuple[ManagedTopic, Sequence[_Part]]],
+        opened_bytes: int | None = None,
     ) -> PreparedProduce:
         """Says what has to be asked before a request's batches get into line.
 
         Args:
             asked: A request with a transactional id and acks=all.
             found: Its managed topics, each with streams and records.
+            opened_bytes: As of `look_records`.
         """
         connection = self._connections.get(client)
         if connection is None:
-            connection = self._connections[client] = Connection()
-        prepared = PreparedProduce(self, version, asked, client.number, connection)
+            connection = self._connections[client] = Connection(client.number)
+        prepared = PreparedProduce(self, version, asked, connection)
         for topic, parts in found:
             for stream, records in parts:
                 if is_transactional(records):
-                    prepared.take(topic, stream, look_records(version, records, no_transaction=None))
+                    batch = look_records(version, records, opened_bytes, no_transaction=None)
+                    if not isinstance(batch, Unfit):  # else it is left to whoever puts it into line
+                        prepared.take(topic, stream, records, batch)
         prepared.ask()
         return prepared
 
@@ -174,69 +193,74 @@ class PreparedProduce:
     """
 
     def __init__(
-        self, produce: TransactionalProduce, version: int, asked: ProduceRequest, number: int, connection: Connection
+        self, produce: TransactionalProduce, version: int, asked: ProduceRequest, connection: Connection
     ) -> None:
         self.questions: tuple[Question, ...] = ()
+        self.protocol = protocol_of(version)
         self._produce = produce
-        self._protocol = protocol_of(version)
         self._transactional_id = asked.transactional_id or ""
         self._timeout_ms = max(0, min(asked.timeout_ms, _LONGEST_TIMEOUT_MS))
-        self._principal = f"connection {number}"
         self._connection = connection
         self._now = asyncio.get_running_loop().time()
+        self._may_serve = produce.may_serve()
         self._claim: Claim | None = None
         self._entries: dict[tuple[ManagedTopic, Stream], _Entry] = {}
+        self._places: dict[tuple[ManagedTopic, int], _Place] = {}
         self._witnesses: dict[tuple[ManagedTopic, int], Ground] = {}
         self._right: str | None = None
         """A topic by which the right to the transactional id is asked for."""
         self._before, self._in_line = connection.last, asyncio.Event()
         connection.last = self._in_line
 
-    def take(self, topic: ManagedTopic, stream: Stream, batch: CheckedBatch | Unfit) -> None:
-        """Takes a batch in; one that is unfit anyway is left to whoever puts it into line."""
-        if isinstance(batch, Unfit):
-            return
-        claim = Claim(self._principal, self._transactional_id, batch.producer_id, batch.producer_epoch)
-        self._claim = self._claim or claim
-        home = topic.open_home(stream, may_serve=self._produce.may_serve())
+    def take(self, topic: ManagedTopic, stream: Stream, records: memoryview | None, batch: CheckedBatch) -> None:
+        """Takes a batch in. The first one says who the producer is; see `admit` for those of others.
+
+        Args:
+            batch: What the records came to when they were looked at.
+        """
+        if self._claim is None:
+            self._claim = Claim(self._connection.principal, self._transactional_id, *batch[:2])
+        home = topic.open_home(stream, may_serve=self._may_serve)
         if not isinstance(home, Stay):
             return  # it is not held (T23): a fence may outlast its transaction
-        entry = self._entries[topic, stream] = _Entry(topic, stream, home, claim)
-        if claim != self._claim:
-            entry.unfit = _TWO_PRODUCERS
-        elif topic.takes_transactions:
-            self._look(entry)
-        else:
-            self._need_right(entry)  # the layout is changed for good, and not for anybody
+        place = self._places.get((topic, home.partition))
+        if place is None:
+            place = self._places[topic, home.partition] = _Place(topic, home.partition)
+            self._look(place, self._claim)
+        self._entries[topic, stream] = _Entry(home, place, records, batch)
 
-    def _look(self, entry: _Entry) -> None:
-        transactions, q = self._produce.transactions, entry.home.partition
-        ground = transactions.ground(entry.topic, q)
+    def _look(self, place: _Place, claim: Claim) -> None:
+        topic, q = place.topic, place.partition
+        if not topic.takes_transactions:
+            self._need_right(place, claim)  # the layout is changed for good, and not for anybody
+            return
+        transactions = self._produce.transactions
+        ground = transactions.ground(topic, q)
         if ground is None:
             return
-        beliefs = transactions.beliefs(entry.topic)
-        step = beliefs.step(entry.claim, self._protocol, q, ground, self._now)
-        entry.is_sound = True
+        beliefs = transactions.beliefs(topic)
+        step = beliefs.step(claim, self.protocol, q, ground, self._now)
+        place.is_sound = True
         if step is Step.WRITE:
             return
-        if self._protocol is Protocol.V2:
-            key = (entry.claim, entry.topic, q, ground)
+        if self.protocol is Protocol.V2:
+            key = (claim, topic, q, ground)
             under_way = self._connection.witnesses.get(key)
             if under_way is None:
                 under_way = self._connection.witnesses[key] = _Asked()
-                self._witnesses[entry.topic, q] = ground
-            entry.asked.append(under_way)
+                self._witnesses[topic, q] = ground
+            place.asked.append(under_way)
             return
         if step is Step.ASK_RIGHT:
-            self._need_right(entry)
-        entry.asks_leader = not beliefs.is_open(entry.claim, q, ground)
+            self._need_right(place, claim)
+        place.asks_leader = not beliefs.is_open(claim, q, ground)
 
-    def _need_right(self, entry: _Entry) -> None:
-        right = self._connection.rights.get(entry.claim)
+    def _need_right(self, place: _Place, claim: Claim) -> None:
+        right = self._connection.rights.get(claim)
         if right is None:
-            right = self._connection.rights[entry.claim] = _Asked()
-            self._right = entry.topic.name
-        entry.asked.append(right)
+            right = self._connection.rights[claim] = _Asked()
+            self._right = place.topic.name
+        place.asked.append(right)
 
     def ask(self) -> None:
         """Makes the questions."""
@@ -251,67 +275,86 @@ class PreparedProduce:
     async def ready(self, topics: Collection[ManagedTopic]) -> None:
         """Returns when all is known that can be known now, and what came before is in line.
 
+        What it has found holds until the loop's next turn.
+
         Args:
             topics: Those that the client may write to. Nobody is asked about others, nor are they changed.
         """
-        self._entries = {place: entry for place, entry in self._entries.items() if place[0] in topics}
+        self._places = {key: place for key, place in self._places.items() if key[0] in topics}
         if self._before is not None:
             await self._before.wait()
-        for entry in self._entries.values():
-            for each in entry.asked:
+        for place in self._places.values():
+            for each in place.asked:
                 await each.answered.wait()
-        await asyncio.gather(*map(self._permit, {entry.topic for entry in self._entries.values()}))
-        await self._ask_leaders()
+        if unknown := {place.topic for place in self._places.values() if self._is_unknown(place)}:
+            await asyncio.gather(*map(self._permit, unknown))
+        if asked := [place for place in self._places.values() if place.asks_leader]:
+            await asyncio.gather(*map(self._ask_leader, asked))
+        self._may_serve = self._produce.may_serve()
+        for place in self._places.values():
+            place.admitted = self._judge(place)
 
     def in_line(self) -> None:
         """Takes note that all batches are in line, or never will be: the next request's may follow."""
         self._in_line.set()
 
-    def admit(self, topic: ManagedTopic, stream: Stream) -> Ground | Unfit:
-        """Returns on what a batch rests that goes into line now, or why it does not."""
+    def looked(self, topic: ManagedTopic, stream: Stream, records: memoryview | None) -> CheckedBatch | None:
+        """Returns what records came to when they were looked at for this request; None: they were not."""
         entry = self._entries.get((topic, stream))
-        if entry is None:
-            return _LATER
-        if (code := entry.refusal) != Code.NONE:
+        return entry.batch if entry is not None and entry.records is records else None
+
+    def admit(self, topic: ManagedTopic, stream: Stream, batch: CheckedBatch) -> Ground | Unfit:
+        """Returns on what a batch rests that goes into line now, or why it does not.
+
+        Nothing was asked for producers other than the first batch's.
+        """
+        if self._claim is not None and not _is_of(batch, self._claim):
+            return _TWO_PRODUCERS
+        entry = self._entries.get((topic, stream))
+        if entry is None or isinstance(entry.place.admitted, Unfit):
+            return _LATER if entry is None else entry.place.admitted
+        is_there = topic.open_home(stream, may_serve=self._may_serve) == entry.home
+        return entry.place.admitted if is_there else _LATER
+
+    def _judge(self, place: _Place) -> Ground | Unfit:
+        """Returns on what batches rest that go to a physical partition now, or why none does."""
+        if (code := place.refusal) != Code.NONE:
             return Unfit(code, f"The transaction is refused by the client's broker: {name_of(code)}")
-        if entry.unfit is not None:
-            return entry.unfit
-        transactions = self._produce.transactions
-        ground = transactions.ground(topic, entry.home.partition)
-        is_there = topic.open_home(stream, may_serve=self._produce.may_serve()) == entry.home
-        if ground is None or not is_there:
+        if place.unfit is not None:
+            return place.unfit
+        transactions, claim = self._produce.transactions, self._claim
+        ground = transactions.ground(place.topic, place.partition)
+        if ground is None or claim is None or not place.is_sound:
             return _LATER
-        is_open = transactions.beliefs(topic).is_open(entry.claim, entry.home.partition, ground)
-        return ground if entry.is_sound and is_open else _LATER
+        is_open = transactions.beliefs(place.topic).is_open(claim, place.partition, ground)
+        return ground if is_open else _LATER
+
+    def _is_unknown(self, place: _Place) -> bool:
+        """Whether a place's topic has no transactions yet, or nobody knows who leads there."""
+        return (
+            not place.topic.takes_transactions
+            or self._produce.transactions.ground(place.topic, place.partition) is None
+        )
 
     async def _permit(self, topic: ManagedTopic) -> None:
         """Has a topic take transactions, and looks up its leaders; upon its next try the client finds that done."""
-        entries = [entry for entry in self._entries.values() if entry.topic is topic]
-        may_use = all(entry.refusal == Code.NONE for entry in entries)
+        places = [place for place in self._places.values() if place.topic is topic]
+        may_use = all(place.refusal == Code.NONE for place in places)
         if may_use and not topic.takes_transactions:
             refusal = await self._produce.permits.allow(topic)
-            for entry in entries:
-                entry.unfit = entry.unfit or refusal
-        await self._produce.transactions.lead(topic, {entry.home.partition for entry in entries})
+            for place in places:
+                place.unfit = place.unfit or refusal
+        await self._produce.transactions.lead(topic, {place.partition for place in places})
 
-    async def _ask_leaders(self) -> None:
-        transactions = self._produce.transactions
-        wanted: dict[tuple[ManagedTopic, int], list[_Entry]] = {}
-        for entry in self._entries.values():
-            if entry.asks_leader and entry.refusal == Code.NONE:
-                wanted.setdefault((entry.topic, entry.home.partition), []).append(entry)
-
-        async def ask(topic: ManagedTopic, partition: int, entries: list[_Entry]) -> None:
-            ground = transactions.ground(topic, partition)
-            claim = entries[0].claim
-            if ground is None or transactions.beliefs(topic).is_open(claim, partition, ground):
-                return
-            step = await transactions.ask(topic, partition, claim, ground)
-            if step is Step.REFUSE:
-                for entry in entries:
-                    entry.unfit = _NOT_OPEN
-
-        await asyncio.gather(*(ask(*place, entries) for place, entries in wanted.items()))
+    async def _ask_leader(self, place: _Place) -> None:
+        transactions, topic, q, claim = self._produce.transactions, place.topic, place.partition, self._claim
+        ground = transactions.ground(topic, q)
+        if ground is None or claim is None or place.refusal != Code.NONE:
+            return
+        if transactions.beliefs(topic).is_open(claim, q, ground):
+            return
+        if await transactions.ask(topic, q, claim, ground) is Step.REFUSE:
+            place.unfit = _NOT_OPEN
 
     def _right_question(self, claim: Claim, topic: str) -> Question:
         asked = self._connection.rights[claim]
@@ -328,7 +371,7 @@ class PreparedProduce:
             ((part,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
             denied = part.partition_error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             if not denied:
-                for known in {entry.topic for entry in self._entries.values()}:
+                for known in {place.topic for place in self._places.values()}:
                     self._produce.transactions.beliefs(known).allow(claim, self._now)
             asked.say(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if denied else Code.NONE)
 
@@ -377,6 +420,11 @@ class PreparedProduce:
         asked = self._connection.witnesses.pop((claim, topic, inquiry.partition, inquiry.ground), None)
         if asked is not None:
             asked.say(code)
+
+
+def _is_of(batch: CheckedBatch, claim: Claim) -> bool:
+    """Whether a batch is of a claim's producer, in the same epoch."""
+    return batch.producer_id == claim.producer_id and batch.producer_epoch == claim.epoch
 
 
 def _question(

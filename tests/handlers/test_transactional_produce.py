@@ -10,7 +10,7 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.records import look_batch
 from kordon.codecs.witness import is_witness
-from kordon.proxy.handlers.produce import MixedProduce, Produce
+from kordon.proxy.handlers.produce import MixedProduce, Produce, WalkedProduce
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
@@ -256,23 +256,32 @@ async def test_without_a_lease_nothing_is_asked() -> None:
     assert await worker.codes(served) == [Code.NOT_LEADER_OR_FOLLOWER]
 
 
-async def test_a_request_has_one_producer() -> None:
-    """Whoever names many would have many questions asked."""
+@pytest.mark.parametrize(
+    ("rows", "codes"),
+    [
+        ([(0, P), (1, P + 1)], [Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING]),
+        ([(0, P), (1, P + 1), (1, P)], [Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING, Code.NONE]),
+        ([(0, P), (0, P + 1)], [Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING]),
+    ],
+    ids=["of two partitions", "before one of the same partition", "behind one of the same partition"],
+)
+async def test_a_request_has_one_producer(rows: list[tuple[int, int]], codes: list[Code]) -> None:
+    """Whoever names many would have many questions asked, or write where another one's transaction is open."""
     worker = TransactionsInMemory()
-    worker.brokers.open(0)
-    fields = []
-    for v, producer_id in ((0, P), (1, P + 1)):
-        served = worker.decide(v, producer_id=producer_id)
-        assert served is not None
-        fields.append(served)
-    batches = [part for each in fields for part in each.request.topic_data[0].partition_data]  # type: ignore[attr-defined]
-    rows = [{"name": TOPIC, "partition_data": [{"index": part[0], "records": bytes(part[1])} for part in batches]}]
-    worker.another_client()
-    held = worker.held(apis.PRODUCE, 11, {"transactional_id": ID, "acks": -1, "timeout_ms": 1_000, "topic_data": rows})
-    both = worker.handler.decide(held)
-    (right,) = both.questions  # type: ignore[union-attr]
+    for q in (0, 1):
+        worker.brokers.open(q)
+    batches = [(v, a_batch("a", producer_id=producer_id, epoch=0, sequence=0, txn=1)) for v, producer_id in rows]
+    parts = [{"index": v, "records": batch} for v, batch in batches]
+    topics = [{"name": TOPIC, "partition_data": parts}]
+    held = worker.held(
+        apis.PRODUCE, 11, {"transactional_id": ID, "acks": -1, "timeout_ms": 1_000, "topic_data": topics}
+    )
+    served = worker.handler.decide(held)
+    assert isinstance(served, WalkedProduce)
+    (right,) = served.questions
     say_right(right)
-    assert await worker.codes(both) == [Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING]  # type: ignore[arg-type]
+    assert await worker.codes(served) == codes
+    assert {each.producer_id for each in worker.brokers.added} == {writer_id(P, Protocol.V1)}
 
 
 async def test_the_first_data_of_a_topic_wait_for_its_layout() -> None:
