@@ -48,7 +48,9 @@ def measure(plan: Plan, profile: str, peers: Sequence[Peer], console: Console, s
         extra = {_FLOOR_LISTENER: floor_port, **{peer.listener: peer.port for peer in peers}}
         # nobody is held to ACLs, or else topics cannot be managed
         config = {"authorizer.class.name": "", **KAFKAS_OWN_THREADS}
-        cluster = stack.enter_context(Cluster.start(brokers=1, config=config, extra_listeners=extra, jvm=OPTIMISED))
+        cluster = stack.enter_context(
+            Cluster.start(brokers=1, config=config, extra_listeners=extra, jvm=OPTIMISED, on_disk=True)
+        )
         figures = _empty(plan, profile, cluster)
 
         def keep(measurement: Measurement) -> None:

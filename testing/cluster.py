@@ -86,6 +86,7 @@ class Cluster:
         *,
         jvm: Sequence[str] | None = None,
         known_as: tuple[str, int] | None = None,
+        on_disk: bool = False,
     ) -> Cluster:
         """Starts a cluster, and waits until its brokers know each other.
 
@@ -97,6 +98,7 @@ class Cluster:
                 which those of the others follow.
             jvm: Further options of the brokers' JVMs, such as `java_process.OPTIMISED`.
             known_as: The host that clients on other hosts are told, and the first broker's first port.
+            on_disk: What brokers keep is on disk however much memory there is: they are measured, or get much.
 
         Raises:
             ClusterFailed: A broker did not start.
@@ -109,7 +111,7 @@ class Cluster:
         jars = jars_dir(version)
         if jvm is None:
             _archive_classes(version, jars)
-        folder = make_folder(FOLDER_PREFIX)
+        folder = make_folder(FOLDER_PREFIX, in_memory=not on_disk)
         tls = any("SSL" in protocol_of(name) for name in listeners)
         cluster = cls(version, folder, [], make_certificates(folder) if tls else None)
         try:
@@ -300,7 +302,10 @@ def main() -> None:
     told = parser.parse_args()
     if told.kafka:
         os.environ["KAFKA"] = told.kafka
-    with Cluster.start(told.brokers, listeners=told.listeners.split(",")) as cluster, _until_interrupted():
+    with (
+        Cluster.start(told.brokers, listeners=told.listeners.split(","), on_disk=True) as cluster,
+        _until_interrupted(),
+    ):
         for listener in told.listeners.split(","):
             print(f"{listener}: {cluster.bootstrap(listener)}", flush=True)
         print("Ctrl-C ends it", flush=True)

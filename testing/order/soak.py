@@ -273,7 +273,7 @@ def soak(plan: Soak, audit: Path | None = None) -> Result:
     """
     config = {**TRANSACTIONS, "decisions": {"to": "topic"}}
     with ExitStack() as stack:
-        cluster = stack.enter_context(Cluster.start(plan.brokers, version=plan.version))
+        cluster = stack.enter_context(Cluster.start(plan.brokers, version=plan.version, on_disk=True))
         proxies = [
             stack.enter_context(ProxyProcess.start(cluster.bootstrap(), config=config, program=short_leases.PROGRAM))
             for _ in range(2)
