@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 from math import inf
 from typing import Final
 
@@ -43,7 +42,7 @@ from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AnnouncementRecord
 from kordon.proxy.ordering.wishes import Manage, Wish
-from kordon.proxy.own_topics.layouts_writer import Fenced, LayoutsWriter
+from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
 
@@ -250,8 +249,7 @@ class ControllerRole:
         controller = self.controller
         record = controller.announcing.announced.taken_away(topic) if controller is not None else None
         if record is not None:
-            with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
-                await self._ledger.write(((f"announcement/{topic}", record),))
+            await self._ledger.attempt(((f"announcement/{topic}", record),))
 
     def on_wish(self, wish_id: str, wish: Wish) -> None:
         """Somebody wants something; wishes for one topic come true one after the other."""

@@ -12,14 +12,11 @@ then like a forged one; what it was raised for begins again by its wish, or as w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from typing import Final
 
 from kordon.proxy.controller.ledger import Ledger
-from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering.controller import FENCE_SECONDS
 from kordon.proxy.ordering.layouts_state import StandingFence
-from kordon.proxy.own_topics.layouts_writer import Fenced
 
 FORGED_CURE: Final = "let no other principal write __kordon.layouts: docs/security.md#kordons-own-topics"
 
@@ -77,5 +74,4 @@ class ForgedFences:
 
     async def lift(self, topics: Iterable[str]) -> None:
         """Ends fences; a failure ends the role, as with any write of the controller."""
-        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
-            await self._ledger.write(tuple((f"fence/{topic}", None) for topic in topics))
+        await self._ledger.attempt(tuple((f"fence/{topic}", None) for topic in topics))

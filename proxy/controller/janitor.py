@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from typing import Final
 from uuid import UUID
 
@@ -149,8 +148,7 @@ class Janitors:
                 log.debug("configs_not_looked_at", topic=layout.topic, error=str(error))
                 continue
             found[layout.topic] = compacted_without_janitor(layout, round(time.time() * 1000)) if is_so else None
-        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
-            await self._ledger.hold_findings("compacted_without_janitor", found)
+        await self._ledger.hold_findings("compacted_without_janitor", found)
 
     def _begin(self, topic: str, topic_id: UUID) -> None:
         def layout() -> Layout | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
 import structlog
 
@@ -134,6 +135,11 @@ class Ledger:
                 self.findings.take(key, value)
         return found
 
+    async def attempt(self, records: Records) -> None:
+        """Writes in one transaction; when that fails the role ends, and nothing is raised."""
+        with suppress(Fenced, UpstreamUnavailable):
+            await self.write(records)
+
     async def write_finding(self, finding: FindingRecord) -> None:
         """Writes down what is wrong with a topic, and logs it.
 
@@ -146,17 +152,15 @@ class Ledger:
     async def hold_findings(self, kind: FindingKind, found: Mapping[str, FindingRecord | None]) -> None:
         """Writes down and logs what is newly wrong with topics, and takes back what is wrong no more.
 
-        What a former controller has found counts, so nothing is told twice and nothing stays for ever.
+        What a former controller has found counts, so nothing is told twice and nothing stays for ever. When it cannot
+        be written the role ends, and nothing is raised.
 
         Args:
             kind: Of all that is found.
             found: By topic that was looked at, what is wrong with it now; None: nothing.
-
-        Raises:
-            Fenced: Another controller has taken over.
-            UpstreamUnavailable: The cluster does not answer.
         """
-        await self._find(self.findings.changes(kind, found, self.topics))
+        with suppress(Fenced, UpstreamUnavailable):
+            await self._find(self.findings.changes(kind, found, self.topics))
 
     async def _find(self, changes: Mapping[str, FindingRecord | None]) -> None:
         for finding in filter(None, changes.values()):

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from kordon.proxy.controller.ledger import Ledger
-from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering.leftovers import Leftovers
-from kordon.proxy.own_topics.layouts_writer import Fenced
 from kordon.proxy.runtime.clock import clock
 
 SWEEP_SECONDS: Final = 5.0
@@ -41,7 +38,5 @@ class Sweeping:
     async def sweep(self, now: float) -> None:
         """Sweeps once; a failure ends the role, as with any write of the controller."""
         due = self._leftovers.due(now, self._members(), MOST_AT_ONCE)
-        if not due:
-            return
-        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
-            await self._ledger.write(tuple((key, None) for key in due))
+        if due:
+            await self._ledger.attempt(tuple((key, None) for key in due))

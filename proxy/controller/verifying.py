@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -18,7 +17,6 @@ from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.findings import transactions_unverified
-from kordon.proxy.own_topics.layouts_writer import Fenced
 
 log = structlog.get_logger(__name__)
 
@@ -50,5 +48,4 @@ class Verifying:
             topic: transactions_unverified(topic, brokers, now_ms) if topic in wrong else None
             for topic in self._ledger.topics
         }
-        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that
-            await self._ledger.hold_findings("transactions_unverified", found)
+        await self._ledger.hold_findings("transactions_unverified", found)

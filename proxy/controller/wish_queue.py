@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -144,8 +143,7 @@ class WishQueue:
     async def _refuse_second(self, wish_id: str, wish: Resize, target: int) -> None:
         """Tells whoever wants another number of partitions that a change is under way (ONE-CHANGE)."""
         outcome = OutcomeRecord(Code.REASSIGNMENT_IN_PROGRESS, why_no_second(wish.topic, target))
-        with suppress(Fenced, UpstreamUnavailable):  # the role ends by that, and the wish is found again
-            await self._ledger.write(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
+        await self._ledger.attempt(((f"wish/{wish_id}", None), (f"outcome/{wish_id}", outcome)))
 
     async def _work_on(self, wish_id: str, wish: Wish) -> None:
         try:
