@@ -46,6 +46,9 @@ class Cost:
     ranges: int = 0
     fitting: int = 0
     commit_bytes: int = 0
+    """Of ranges that a Kordon keeps."""
+    metadata_bytes: int = 0
+    """Of those that a commit's metadata has room for."""
     commit_ms: float = 0.0
 
     @contextmanager
@@ -80,9 +83,11 @@ async def measure(in_flight: int) -> Cost:
                 working.acknowledge(hand.find(_TP, entry.offset) or entry, AcknowledgeType.ACCEPT)
     since = time.thread_time()
     progress = hand.progress(_TP)
-    text, cost.fitting = build(Owner("group", "topic", 0, UUID(int=1)), progress.stable, progress.ranges)
+    data = progress.ranges.dump()
     cost.commit_ms = (time.thread_time() - since) * 1e3
-    cost.ranges, cost.commit_bytes = len(progress.ranges), len(text)
+    text, told = build(Owner("group", "topic", 0, UUID(int=1)), progress.stable, progress.ranges)
+    cost.ranges, cost.fitting = len(progress.ranges), len(told)
+    cost.commit_bytes, cost.metadata_bytes = len(data), len(text)
     return cost
 
 
@@ -139,8 +144,9 @@ def main() -> None:
         cost = asyncio.run(measure(in_flight))
         steps = ", ".join(f"{what} {us:.2f}" for what, us in cost.us.items())
         _say(
-            f"{in_flight:,} in flight: us of a record: {steps}; {cost.ranges:,} ranges, of which {cost.fitting:,} are "
-            f"in a commit of {cost.commit_bytes:,} bytes, made in {cost.commit_ms:.1f} ms"
+            f"{in_flight:,} in flight: us of a record: {steps}; {cost.ranges:,} ranges in {cost.commit_bytes:,} bytes of "
+            f"a commit to Kordon, made in {cost.commit_ms:.1f} ms, or {cost.fitting:,} of them in {cost.metadata_bytes:,} "
+            "bytes of metadata"
         )
     for concurrency in (100, 1_000) if told.bootstrap else ():
         rate, us = asyncio.run(throughput(told.bootstrap, concurrency, told.records))

@@ -49,6 +49,25 @@ class Ranges:
         for begin, end in sorted(each for each in ranges if each[0] < each[1]):
             self._put(begin, end)
 
+    @classmethod
+    def between(cls, gaps: Iterable[int], end: int) -> Ranges:
+        """Returns what lies between gaps, from the first gap to the end.
+
+        Args:
+            gaps: Single offsets, ascending, all below `end`.
+        """
+        found = cls()
+        at = end
+        for gap in gaps:
+            if at < gap:
+                found._begins.append(at)
+                found._ends.append(gap)
+            at = gap + 1
+        if at < end:
+            found._begins.append(at)
+            found._ends.append(end)
+        return found
+
     def _put(self, begin: int, end: int) -> None:
         """Adds a range that begins nowhere before the last one."""
         ends = self._ends
@@ -136,6 +155,14 @@ class Ranges:
         if end >= self.end:
             return self
         return Ranges((begin, min(each_end, end)) for begin, each_end in self if begin < end)
+
+    def first(self, count: int) -> Ranges:
+        """Returns so many of the ranges, the lowest."""
+        if count >= len(self):
+            return self
+        found = Ranges()
+        found._begins, found._ends = self._begins[:count], self._ends[:count]
+        return found
 
     def dump(self) -> bytes:
         """Returns it as it travels."""

@@ -15,9 +15,10 @@ from aiokafka.structs import TopicPartition
 from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.feeding import Feeding
 from kordon.client.cooperative.in_hand import InHand
+from kordon.client.cooperative.log_watch import LogWatch
 from kordon.client.cooperative.membership import Membership
 from kordon.client.cooperative.physical import PhysicalConsumer
-from kordon.client.cooperative.range_store import CommitMetadata
+from kordon.client.cooperative.range_store import RangeStore
 from kordon.client.cooperative.settings import AcknowledgeType, CooperativeOptions, Handle, Record, Settings
 from kordon.client.cooperative.working import Hand, Held, Working
 from kordon.client.starting import start_or_stop
@@ -43,8 +44,8 @@ class CooperativeConsumer:
 
     Records of a key are handled one after the other, and those of other keys meanwhile. A record that fails is tried
     again and holds nothing but its key. What is finished is committed once a second: the offset before which everything
-    is, and what is finished behind it as metadata of the commit. So whoever gets a partition next does only what is
-    missing.
+    is, and what is finished behind it. So whoever gets a partition next does only what is missing. A Kordon keeps that
+    (individual commit, `kordon.cooperative`); elsewhere it is in the metadata of commits, as far as it fits.
 
     It reads managed topics through a Kordon, by their virtual partitions unless it is told otherwise (`view`), and
     ordinary topics through a Kordon or from brokers.
@@ -73,17 +74,20 @@ class CooperativeConsumer:
             else PhysicalConsumer(**told, finished_to=self._finished_to)
         )
         self._working = Working(self._hand, self._settings, freed=self._has_room, **deserializers)
+        watch = LogWatch(self._consumer)
+        store = RangeStore(self._consumer, told["group_id"], watch)
         self._feeding = Feeding(
             self._consumer,
             self._hand,
             taken=self._working.look,
-            lost=self._working.forget,
+            watch=watch,
+            cut=store.commits.ask_again,
             failed=self._working.fail,
         )
         self._membership = Membership(
             self._consumer,
             self._hand,
-            CommitMetadata(self._consumer, told["group_id"]),
+            store,
             working=self._working,
             feeding=self._feeding,
             settings=self._settings,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Generic, TypeVar
 
-from kordon.client.cooperative.ranges import Range, between, settled
+from kordon.codecs.ranges import NONE, Range, Ranges
 
 R = TypeVar("R")
 """The record of the application."""
@@ -53,7 +53,7 @@ class Progress:
 
     stable: int
     """All before it."""
-    ranges: tuple[Range, ...]
+    ranges: Ranges = NONE
     """And these behind it."""
 
 
@@ -111,7 +111,7 @@ class PartitionInHand(Generic[P, R]):
     def progress(self) -> Progress:
         """Returns what is finished."""
         stable = next(iter(self.entries), self.position)
-        ranges = list(between(self.entries, self.position))
+        ranges = Ranges.between(self.entries, self.position)
         if self.ahead:
-            stable, ranges = settled(stable, [*ranges, *(each for each in self.ahead if each[1] > self.position)])
-        return Progress(stable, tuple(ranges))
+            stable, ranges = ranges.joined(Ranges(each for each in self.ahead if each[1] > self.position)).above(stable)
+        return Progress(stable, ranges)

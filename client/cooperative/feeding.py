@@ -13,8 +13,9 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
+from kordon.client.cooperative.log_watch import LogWatch
 from kordon.client.cooperative.settings import Record
-from kordon.client.cooperative.working import Hand, Held
+from kordon.client.cooperative.working import Hand
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -38,7 +39,8 @@ class Feeding:
         consumer: Fetches.
         hand: Takes the records.
         taken: Called when there are records to start.
-        lost: Called with what was in hand of a log that is another one now.
+        watch: Knows whether logs were cut.
+        cut: Called when one was; nothing more is taken of it until its partition is assigned again.
         failed: Called with an error that ends the fetching.
     """
 
@@ -48,13 +50,15 @@ class Feeding:
         hand: Hand,
         *,
         taken: Callable[[], None],
-        lost: Callable[[list[Held]], None],
+        watch: LogWatch,
+        cut: Callable[[], None],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._consumer = consumer
         self._hand = hand
         self._taken = taken
-        self._lost = lost
+        self._watch = watch
+        self._cut = cut
         self._failed = failed
         self._unplaced: set[TopicPartition] = set()
         """Partitions without a commit, until it is known where they begin."""
@@ -125,31 +129,35 @@ class Feeding:
         batches: Mapping[TopicPartition, list[Record]] = await self._consumer.getmany(
             *wanted, timeout_ms=_POLL_MS, max_records=max(1, min(_POLL_RECORDS, self._hand.room))
         )
+        cut = await self._watch.cut(wanted)
         # from here on nothing is waited for: positions and records belong together
         for tp in wanted:
             state: Any = self._consumer._subscription.subscription.assignment.state_value(tp)
-            if state is not None and (state.has_valid_position or tp in batches):
+            if tp not in cut and state is not None and (state.has_valid_position or tp in batches):
                 position = state.position if state.has_valid_position else -1
-                self._take_one(tp, batches.get(tp, []), position)
+                if not self._take_one(tp, batches.get(tp, []), position):
+                    cut.add(tp)
+        if cut:
+            _log.warning(
+                "The logs of %s are not those that they were, so their offsets are used again: what is in hand is "
+                "drained, and it is asked again where the group stands",
+                sorted(cut),
+            )
+            self._cut()
         if batches:
             self._taken()
 
-    def _take_one(self, tp: TopicPartition, records: list[Record], position: int) -> None:
+    def _take_one(self, tp: TopicPartition, records: list[Record], position: int) -> bool:
+        """Takes what was fetched of a partition; returns False if it has gone back: its log is another one now."""
         first = records[0].offset if records else position
         if tp in self._unplaced:
             self._unplaced.discard(tp)
             self._hand.assign(tp, first)
         elif self._hand.has_gone_back(tp, first) or (position >= 0 and self._hand.has_gone_back(tp, position)):
-            _log.warning(
-                "%s goes on at %d, and stood at %d: its log is another one now, so nothing of it counts as finished",
-                tp,
-                first,
-                self._hand.position(tp),
-            )
-            self._lost(self._hand.revoke([tp]))
-            self._hand.assign(tp, first)
+            return False
         rows = ((each.offset, each.key, _size(each), each) for each in records)
         self._hand.take(tp, rows, max(position, records[-1].offset + 1 if records else position))
+        return True
 
     async def _wait_for_room(self) -> None:
         self._room.clear()

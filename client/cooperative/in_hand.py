@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeAlias
 
 from kordon.client.cooperative.entry import Entry, P, PartitionInHand, Progress, R, State
-from kordon.client.cooperative.ranges import Range
 from kordon.client.cooperative.turns import Turns
+from kordon.codecs.ranges import Range
 
 Order: TypeAlias = Literal["key", "partition"] | None
 """Whose records follow one another: those of a key, of a partition, or nobody's."""

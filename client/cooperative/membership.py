@@ -136,6 +136,7 @@ class Membership(ConsumerRebalanceListener):
         await self._working.drain(self._settings.drain_timeout_ms / 1000 if is_member else 0)
         if is_member:
             await self._last_commit()
+        self._store.forget()
         left = self._hand.revoke(list(self._hand.partitions))
         self._told.clear()
         if left:

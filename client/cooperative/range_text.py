@@ -1,8 +1,8 @@
 """Finished ranges as the metadata of a commit: text that says whose it is, and is doubted when it is read. No I/O.
 
 The text is `kr1:` and base64 of: CRC-32 of the rest and of whose it is (4 bytes), the topic's id (16), the stable
-offset (uvarint), a kind (1), and the ranges. Kind 0 has the distance to each range and its length as uvarints; kind 1
-has one bit for each offset from the stable one on. The shorter kind is taken: one bit for each offset always holds
+offset (8), a kind (1), and the ranges. Kind 0 has them as they travel everywhere (`codecs/ranges.py`); kind 1 has one
+bit for each offset from the stable one on. The kind that says more is taken: one bit for each offset always holds
 24,000 offsets in the 4,096 bytes that brokers take (`offset.metadata.max.bytes`).
 
 Such text may have been copied, restored or invented. It counts only for the group, topic, id, partition and committed
@@ -12,28 +12,26 @@ offset for which it was written. Tools that move a group's offsets leave no meta
 from __future__ import annotations
 
 import binascii
-import itertools
 import struct
 import zlib
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kordon.client.cooperative.ranges import Range, is_in_order
+from kordon.codecs.ranges import NONE, Range, Ranges, load_stored
 
 METADATA_BYTES: Final = 4096
 """What a broker takes of a commit's metadata (offset.metadata.max.bytes), unless it is configured otherwise."""
-MOST_RANGES: Final = 100_000
-"""More are not believed, however long the text."""
+_MOST_BYTES: Final = 16 * METADATA_BYTES
+"""Longer text is not believed."""
 _MARK: Final = "kr"
 _VERSION: Final = "1"
 _PREFIX: Final = f"{_MARK}{_VERSION}:"
 _CRC: Final = struct.Struct(">I")
-_ID_BYTES: Final = 16
-_NO_END: Final = 2**63 - 1
-_PAIRS, _BITS = 0, 1
+_HEAD: Final = struct.Struct(">16sqB")
+_RANGES, _BITS = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +49,30 @@ class UnreadRanges(ValueError):  # noqa: N818  it is no error of the program
     """Metadata that does not count; the message says why."""
 
 
-def build(owner: Owner, stable: int, ranges: Sequence[Range], most_bytes: int = METADATA_BYTES) -> tuple[str, int]:
-    """Writes as many ranges as there is room for, the lowest first.
+def build(owner: Owner, stable: int, ranges: Ranges, most_bytes: int = METADATA_BYTES) -> tuple[str, Ranges]:
+    """Writes as much of ranges as there is room for, the lowest first.
 
     Args:
         owner: Whose they are.
         stable: The offset that is committed with them; all ranges lie above it.
-        ranges: In order.
+        ranges: What is finished behind it.
         most_bytes: Of the text.
 
     Returns:
-        The text, and how many of the ranges are in it. Without ranges, or without room, it is empty.
+        The text, and what it says. Without ranges, or without room, it is empty.
     """
-    room = (most_bytes - len(_PREFIX)) // 4 * 3 - _CRC.size
-    head = owner.topic_id.bytes + _uvarint(stable)
-    room -= len(head) + 1
-    kind, data, count = max(
-        ((_PAIRS, *_pairs(stable, ranges, room)), (_BITS, *_bits(stable, ranges, room))),
-        key=lambda each: (each[2], -len(each[1])),
+    room = (most_bytes - len(_PREFIX)) // 4 * 3 - _CRC.size - _HEAD.size
+    kind, data, told = max(
+        ((_RANGES, *_dumped(ranges, room)), (_BITS, *_bits(stable, ranges, room))),
+        key=lambda each: (each[2].end, -len(each[1])),
     )
-    if not count:
-        return "", 0
-    body = head + bytes((kind,)) + data
-    return _PREFIX + urlsafe_b64encode(_CRC.pack(_crc(owner, body)) + body).rstrip(b"=").decode(), count
+    if not told:
+        return "", NONE
+    body = _HEAD.pack(owner.topic_id.bytes, stable, kind) + data
+    return _PREFIX + urlsafe_b64encode(_CRC.pack(_crc(owner, body)) + body).rstrip(b"=").decode(), told
 
 
-def parse(owner: Owner, committed: int, text: str) -> list[Range]:
+def parse(owner: Owner, committed: int, text: str) -> Ranges:
     """Reads the ranges of a commit's metadata.
 
     Args:
@@ -88,23 +84,22 @@ def parse(owner: Owner, committed: int, text: str) -> list[Range]:
         UnreadRanges: It is not written by a CooperativeConsumer for this owner and offset.
     """
     if not text:
-        return []
+        return NONE
     body = _body(owner, text)
-    topic_id, rest = UUID(bytes=body[:_ID_BYTES]), iter(body[_ID_BYTES:])
+    own_id, stable, kind = _HEAD.unpack_from(body)
+    topic_id, data = UUID(bytes=own_id), body[_HEAD.size :]
     if topic_id != owner.topic_id:
         raise UnreadRanges(f"they are of a topic with the id {topic_id}, and this one has {owner.topic_id}")
-    stable = _read_uvarint(rest)
     if stable != committed:
         raise UnreadRanges(f"they were committed with offset {stable}, and the committed offset is {committed}")
-    kind = next(rest, None)
-    if kind == _PAIRS:
-        ranges = _read_pairs(stable, rest)
-    elif kind == _BITS:
-        ranges = _read_bits(stable, bytes(rest))
-    else:
+    if kind not in (_RANGES, _BITS):
         raise UnreadRanges(f"they are of an unknown kind, {kind}")
-    if not is_in_order(ranges) or (ranges and not stable < ranges[0][0] <= ranges[-1][1] <= _NO_END):
-        raise UnreadRanges("they are not in order above the committed offset")
+    try:
+        ranges = load_stored(data) if kind == _RANGES else Ranges(_read_bits(stable, data))
+    except ValueError as error:
+        raise UnreadRanges(str(error)) from error
+    if next(iter(ranges), (stable + 1,))[0] <= stable:
+        raise UnreadRanges("they are not above the committed offset")
     return ranges
 
 
@@ -114,11 +109,13 @@ def _body(owner: Owner, text: str) -> bytes:
         raise UnreadRanges("the metadata is not of a CooperativeConsumer")
     if head != f"{_MARK}{_VERSION}":
         raise UnreadRanges("they are of another version of the SDK")
+    if len(tail) > _MOST_BYTES:
+        raise UnreadRanges(f"the text has {len(tail)} characters, and at most {_MOST_BYTES} are read")
     try:
         data = urlsafe_b64decode(tail.encode("ascii") + b"=" * (-len(tail) % 4))
     except (binascii.Error, UnicodeEncodeError) as error:
         raise UnreadRanges("the text is damaged") from error
-    if len(data) <= _CRC.size + _ID_BYTES or _CRC.unpack_from(data)[0] != _crc(owner, data[_CRC.size :]):
+    if len(data) < _CRC.size + _HEAD.size or _CRC.unpack_from(data)[0] != _crc(owner, data[_CRC.size :]):
         raise UnreadRanges("the text is damaged, or of another group or partition")
     return data[_CRC.size :]
 
@@ -128,26 +125,24 @@ def _crc(owner: Owner, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(whose.encode("utf-8", "surrogatepass")))
 
 
-def _pairs(stable: int, ranges: Sequence[Range], room: int) -> tuple[bytes, int]:
-    data, at, count = bytearray(), stable, 0
-    for begin, end in itertools.islice(ranges, MOST_RANGES):
-        pair = _uvarint(begin - at) + _uvarint(end - begin)
-        if len(data) + len(pair) > room:
-            break
-        data += pair
-        at, count = end, count + 1
-    return bytes(data), count
+def _dumped(ranges: Ranges, room: int) -> tuple[bytes, Ranges]:
+    """Returns the ranges for which there is room, as they travel."""
+    told = ranges.first(max(room, 0) // 2)  # a range has two bytes or more
+    if len(told.dump()) > room:
+        sizes = range(len(told) + 1)
+        told = told.first(max(0, bisect_right(sizes, room, key=lambda count: len(told.first(count).dump())) - 1))
+    return told.dump(), told
 
 
-def _bits(stable: int, ranges: Sequence[Range], room: int) -> tuple[bytes, int]:
-    """Returns the bits of the ranges for which there is room; the lowest bit is the stable offset's."""
-    fitting = [each for each in itertools.islice(ranges, MOST_RANGES) if each[1] - stable <= room * 8]
-    if not fitting:
-        return b"", 0
-    bits = bytearray((fitting[-1][1] - stable + 7) // 8)
-    for begin, end in fitting:
+def _bits(stable: int, ranges: Ranges, room: int) -> tuple[bytes, Ranges]:
+    """Returns the bits of the offsets for which there is room; the lowest bit is the stable offset's."""
+    told = ranges.below(stable + max(room, 0) * 8)
+    if not told:
+        return b"", NONE
+    bits = bytearray((told.end - stable + 7) // 8)
+    for begin, end in told:
         _set(bits, begin - stable, end - stable)
-    return bytes(bits), len(fitting)
+    return bytes(bits), told
 
 
 def _set(bits: bytearray, begin: int, end: int) -> None:
@@ -161,21 +156,7 @@ def _set(bits: bytearray, begin: int, end: int) -> None:
     bits[first + 1 : last] = b"\xff" * (last - first - 1)
 
 
-def _read_pairs(stable: int, data: Iterator[int]) -> list[Range]:
-    ranges: list[Range] = []
-    at = stable
-    for first in data:
-        begin = at + _read_uvarint(itertools.chain((first,), data))
-        at = begin + _read_uvarint(data)
-        ranges.append((begin, at))
-        if len(ranges) > MOST_RANGES or at > _NO_END:
-            raise UnreadRanges("there are too many, or they reach too far")
-    return ranges
-
-
 def _read_bits(stable: int, data: bytes) -> list[Range]:
-    if len(data) * 8 > 2 * MOST_RANGES:
-        raise UnreadRanges("there are too many")
     bits = "".join(f"{byte:08b}"[::-1] for byte in data)
     ranges: list[Range] = []
     end = 0
@@ -184,24 +165,3 @@ def _read_bits(stable: int, data: bytes) -> list[Range]:
         end = len(bits) if end < 0 else end
         ranges.append((stable + begin, stable + end))
     return ranges
-
-
-def _uvarint(value: int) -> bytes:
-    data = bytearray()
-    while value > 0x7F:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    data.append(value)
-    return bytes(data)
-
-
-def _read_uvarint(data: Iterator[int]) -> int:
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value
-        if shift > 56:
-            break
-    raise UnreadRanges("the text is cut short")

@@ -136,12 +136,6 @@ class Working:
         if not await self._until_idle(seconds) and self._hand.running:
             await self._cancel(each for each in self._tasks if self._tasks[each] is not None)
 
-    def forget(self, entries: Iterable[Held]) -> None:
-        """Cancels what works on records that are not in hand any more."""
-        gone = set(entries)
-        for task in [task for task, entry in self._tasks.items() if entry in gone]:
-            task.cancel()
-
     async def finished(self) -> None:
         """Waits until something has gone wrong, and raises it."""
         while True:

@@ -113,7 +113,7 @@ class Member:
 
     async def _commit(self, progress: Mapping[TopicPartition, Progress]) -> None:
         await self._write(progress)
-        at = [[tp.partition, each.stable, each.ranges] for tp, each in progress.items()]
+        at = [[tp.partition, each.stable, [*each.ranges]] for tp, each in progress.items()]
         self._recorder.note("committed", now_us(), at=at)
         self._recorder.flush()
 

@@ -13,4 +13,5 @@ async def test_each_step_of_a_record_is_counted(monkeypatch: pytest.MonkeyPatch)
     cost = await cooperative.measure(1_000)
     assert set(cost.us) == {"fetched", "started", "acknowledged"}
     assert 0 < cost.fitting <= cost.ranges
-    assert 0 < cost.commit_bytes <= 4096
+    assert 0 < cost.metadata_bytes <= 4096
+    assert 0 < cost.commit_bytes <= 3 * cost.ranges + 9

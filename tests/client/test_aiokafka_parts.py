@@ -74,7 +74,7 @@ ATTRIBUTES: list[tuple[type, str]] = [
         GroupCoordinator,
         "_group_instance_id _enable_auto_commit generation member_id coordinator_id commit_offsets "
         "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation "
-        "ensure_coordinator_known _do_commit_offsets",
+        "ensure_coordinator_known coordinator_dead _send_req",
     ),
     (BaseCoordinator, "_cluster _subscription _client _get_metadata_snapshot"),
 ]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kordon.client.cooperative.entry import Entry, Progress
 from kordon.client.cooperative.in_hand import InHand, Limits, Order
-from kordon.client.cooperative.ranges import Range
+from kordon.codecs.ranges import Range, Ranges
 
 MANY = Limits(1_000, 1_000_000, 1_000)
 Hand = InHand[int, str]
@@ -100,11 +100,11 @@ def test_what_is_finished_behind_a_gap_is_a_range() -> None:
     zero, one, two, three = started(hand)
     for each in (two, three):
         hand.finish(each)
-    assert hand.progress(0) == Progress(0, ((2, 4),))
+    assert hand.progress(0) == Progress(0, Ranges([(2, 4)]))
     hand.finish(zero)
-    assert hand.progress(0) == Progress(1, ((2, 4),))
+    assert hand.progress(0) == Progress(1, Ranges([(2, 4)]))
     hand.finish(one)
-    assert hand.progress(0) == Progress(4, ())
+    assert hand.progress(0) == Progress(4)
     assert hand.oldest(0) is hand.find(0, 4)
 
 
@@ -113,19 +113,19 @@ def test_offsets_without_a_record_are_finished_when_the_position_has_passed_them
     hand = hand_with((3, None), (10, None))
     first, second = started(hand)
     hand.finish(second)
-    assert hand.progress(0) == Progress(3, ((4, 11),))
+    assert hand.progress(0) == Progress(3, Ranges([(4, 11)]))
     hand.finish(first)
     taken(hand, 0, [], 15)
-    assert hand.progress(0) == Progress(15, ())
+    assert hand.progress(0) == Progress(15)
 
 
 def test_what_was_finished_before_is_not_started_again() -> None:
     """It is fetched again, and left out; what lies between is handled."""
     hand = hand_with((0, A), (1, A), (2, B), (3, B), (4, A), ranges=[(1, 3), (4, 5)])
-    assert hand.progress(0) == Progress(0, ((1, 3), (4, 5)))
+    assert hand.progress(0) == Progress(0, Ranges([(1, 3), (4, 5)]))
     for each in started(hand):
         hand.finish(each)
-    assert hand.progress(0) == Progress(5, ())
+    assert hand.progress(0) == Progress(5)
 
 
 def test_ranges_ahead_of_the_position_are_told_again() -> None:
@@ -133,9 +133,9 @@ def test_ranges_ahead_of_the_position_are_told_again() -> None:
     hand = Hand("key", MANY)
     hand.assign(0, 0, [(5, 8), (20, 30)])
     taken(hand, 0, [(0, A), (6, A)], 7)
-    assert hand.progress(0) == Progress(0, ((1, 8), (20, 30)))
+    assert hand.progress(0) == Progress(0, Ranges([(1, 8), (20, 30)]))
     hand.finish(started(hand)[0])
-    assert hand.progress(0) == Progress(8, ((20, 30),))
+    assert hand.progress(0) == Progress(8, Ranges([(20, 30)]))
 
 
 def test_what_comes_of_records_that_were_given_up_does_not_count() -> None:
@@ -147,7 +147,7 @@ def test_what_comes_of_records_that_were_given_up_does_not_count() -> None:
     assert not hand.release(entry, 0.0)
     assert (hand.running, hand.partitions) == (0, set())
     hand.assign(0, 0)
-    assert hand.progress(0) == Progress(0, ())
+    assert hand.progress(0) == Progress(0)
     assert hand.start(0.0) is None
 
 
@@ -174,7 +174,7 @@ def test_a_record_may_be_finished_before_it_is_started() -> None:
     (third,) = started(hand)
     hand.finish(third)
     assert offsets(started(hand)) == [4]
-    assert hand.progress(0) == Progress(4, ())
+    assert hand.progress(0) == Progress(4)
 
 
 def test_so_many_run_at_a_time() -> None:

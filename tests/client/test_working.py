@@ -12,6 +12,7 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 from kordon.client.cooperative.in_hand import InHand
 from kordon.client.cooperative.settings import AcknowledgeType, Record, Settings
 from kordon.client.cooperative.working import Hand, Working
+from kordon.codecs.ranges import Ranges
 from kordon.testing.waiting import until
 
 TP = TopicPartition("t", 0)
@@ -127,7 +128,7 @@ async def test_without_dead_letters_a_record_is_tried_for_ever_and_holds_only_it
     played = Played(b"a", b"a", *(b"b" for _ in range(20)))
     played.run(Failing({0: 10**9}))
     await until("it holds", lambda: len(played.calls) > 60)
-    assert played.hand.progress(TP).ranges == ((2, 22),)
+    assert played.hand.progress(TP).ranges == Ranges([(2, 22)])
     assert 1 not in played.calls
     await played.working.drain(0)
 

@@ -48,6 +48,26 @@ def test_a_set_is_cut_at_an_offset(ranges: list[Range], offset: int) -> None:
     )
 
 
+@given(st.sets(st.integers(0, 40), min_size=1), st.integers(0, 10))
+def test_between_gaps_are_all_other_offsets(gaps: set[int], more: int) -> None:
+    """From the first gap to the end."""
+    end = max(gaps) + 1 + more
+    found = Ranges.between(sorted(gaps), end)
+    assert found == Ranges(numbers_as_ranges(set(range(min(gaps), end)) - gaps))
+    assert load(found.dump()) == found
+
+
+def test_without_gaps_there_is_nothing_between() -> None:
+    """All is before the end, which is the stable offset then."""
+    assert Ranges.between([], 7) == NONE
+
+
+@given(RANGES, st.integers(0, 12))
+def test_the_lowest_ranges_are_taken_first(ranges: list[Range], count: int) -> None:
+    """Where there is no room for all of them."""
+    assert list(Ranges(ranges).first(count)) == list(Ranges(ranges))[:count]
+
+
 def numbers_as_ranges(of: set[int]) -> list[Range]:
     return [(each, each + 1) for each in of]
 
