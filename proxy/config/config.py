@@ -474,6 +474,16 @@ class Ordering(ConfigSection):
         default=2_000,
         description="series of kordon_managed_lag_records; groups without room are reported together",
     )
+    individual_commits: bool = Field(
+        default=False,
+        description="take commits of single offsets (docs/dialect.md, accept.individual.commit of KIP-X), on managed"
+        " topics and on others; the same for all proxies of a cluster",
+    )
+    individual_commit_bytes: Bytes = Field(
+        default=67_108_864,
+        description="memory of one worker for what groups have done offset by offset; beyond it only what closes gaps"
+        " is taken",
+    )
     transactions: bool = Field(
         default=False,
         description="take transactional writes to managed topics (docs/why/transactions.md); false: refuse them, and"

@@ -26,7 +26,7 @@ from kordon.codecs.bodies import (
     MetadataResponse,
     ProduceResponse,
 )
-from kordon.codecs.dialect import ORDERED, VERSION, is_private
+from kordon.codecs.dialect import COOPERATIVE, ORDERED, VERSION, is_private
 from kordon.codecs.messages import (
     api_versions,
     describe_cluster,
@@ -140,7 +140,7 @@ class Offer:
     """How ApiVersions is changed: it offers what broker and table both have, and names nobody.
 
     Args:
-        ordered: Say that the dialect is spoken here.
+        features: What of Kordon's own is served here (`codecs/dialect.py`).
         private: List the api keys of Kordon's own.
         lends_epochs: Offer InitProducerId with id and epoch, too, where the broker does not have that.
         told: Is given the newest version of InitProducerId that the broker offers.
@@ -151,12 +151,12 @@ class Offer:
     def __init__(
         self,
         *,
-        ordered: bool = False,
+        features: tuple[str, ...] = (),
         private: bool = False,
         lends_epochs: bool = False,
         told: Callable[[int], None] | None = None,
     ) -> None:
-        self._ordered = ordered
+        self._features = features
         self._private = private
         self._lends_epochs = lends_epochs
         self._told = told
@@ -164,7 +164,7 @@ class Offer:
     def apply(self, version: int, section: bytes, advertised: Advertised, *, fit: bool = False) -> tuple[bytes, Nodes]:
         """Does what `Edit.apply` does."""
         body, newest = _clamped(
-            version, section, ordered=self._ordered, private=self._private, lends_epochs=self._lends_epochs
+            version, section, features=self._features, private=self._private, lends_epochs=self._lends_epochs
         )
         if self._told is not None and newest is not None:
             self._told(newest)
@@ -291,12 +291,15 @@ _PRIVATE_KEYS: Final = [
     for api in verdicts.APIS
     if is_private(api.key)
 ]
-_ORDERED: Final = ApiVersionsResponseSupportedFeature(name=ORDERED, min_version=VERSION, max_version=VERSION)
+_FEATURES: Final = {
+    name: ApiVersionsResponseSupportedFeature(name=name, min_version=VERSION, max_version=VERSION)
+    for name in (ORDERED, COOPERATIVE)
+}
 
 
 @lru_cache(maxsize=64)
 def _clamped(
-    version: int, body: bytes, *, ordered: bool, private: bool, lends_epochs: bool
+    version: int, body: bytes, *, features: tuple[str, ...], private: bool, lends_epochs: bool
 ) -> tuple[bytes, int | None]:
     """Leaves of ApiVersions what broker and table both have; every connection asks, and a broker answers the same.
 
@@ -323,9 +326,9 @@ def _clamped(
     if private:
         kept += _PRIVATE_KEYS
     value.api_keys = kept
-    features = value.get("supported_features", list[ApiVersionsResponseSupportedFeature]())
-    others = [row for row in features if row.name != ORDERED]
-    value.supported_features = [*others, _ORDERED] if ordered else others
+    supported = value.get("supported_features", list[ApiVersionsResponseSupportedFeature]())
+    others = [row for row in supported if row.name not in _FEATURES]
+    value.supported_features = [*others, *(_FEATURES[name] for name in features)]
     return api_versions.RESPONSE.build(version, value), newest
 
 

@@ -32,19 +32,30 @@ class ApiVersions(ApiHandler):
     Args:
         offers_dialect: Whether it is to be announced (`ordering.dialect`).
         lends_epochs: Whether epochs can be lent where the broker cannot check them.
+        takes_individual_commits: Whether that is to be announced (`ordering.individual_commits`).
     """
 
     key = apis.API_VERSIONS
     is_always_wanted = True
 
-    def __init__(self, *, offers_dialect: bool, lends_epochs: Callable[[], bool] = _lends_nothing) -> None:
+    def __init__(
+        self,
+        *,
+        offers_dialect: bool,
+        lends_epochs: Callable[[], bool] = _lends_nothing,
+        takes_individual_commits: bool = False,
+    ) -> None:
         self._offers_dialect = offers_dialect
+        self._cooperative = takes_individual_commits
         self._lends_epochs = lends_epochs
 
     def decide(self, held: HeldRequest) -> Handled:
         """Announces the private api keys, too, to a client that speaks the dialect."""
         announced = Announce(private=False, ordered=False, lends_epochs=self._lends_epochs(), told=held.offer.learn)
-        if not self._offers_dialect or held.version < _WITH_TAGS:
+        if held.version < _WITH_TAGS:
+            return announced
+        announced = replace(announced, cooperative=self._cooperative)
+        if not self._offers_dialect:
             return announced
         try:
             value = held.read()

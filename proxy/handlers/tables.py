@@ -38,6 +38,8 @@ from kordon.proxy.handlers.fetch import Fetch
 from kordon.proxy.handlers.floor_wishes import FloorWishes
 from kordon.proxy.handlers.handlers import Handlers
 from kordon.proxy.handlers.incremental_alter_configs import IncrementalAlterConfigs
+from kordon.proxy.handlers.individual_offset_commit import IndividualOffsetCommit
+from kordon.proxy.handlers.individual_offset_fetch import IndividualOffsetFetch
 from kordon.proxy.handlers.init_producer_id import InitProducerId
 from kordon.proxy.handlers.join_group import JoinGroup
 from kordon.proxy.handlers.list_offsets import ListOffsets
@@ -62,6 +64,7 @@ from kordon.proxy.handlers.txn_offset_commit import DialectTxnOffsetCommit, TxnO
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
 from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.reads.aborted import ReadCommitted
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.gating import Gates
@@ -98,6 +101,8 @@ class WorkerParts:
         most_rows: Most rows of a request that is read (`limits.request_rows`).
         opened_bytes: Most bytes of records that a compressed batch of the dialect may hold (`limits.opened_bytes`).
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
+        individual_commits: What groups have done offset by offset; None: such commits are not taken
+            (`ordering.individual_commits`).
     """
 
     topics: ManagedTopics
@@ -121,6 +126,7 @@ class WorkerParts:
     most_rows: int
     opened_bytes: int
     offers_dialect: bool
+    individual_commits: IndividualCommits | None
 
 
 def virtual_handlers(worker: WorkerParts) -> Handlers:
@@ -129,7 +135,11 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
     offsets = ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, reads=worker.reads)
     handlers = [
         *_in_both_views(worker),
-        ApiVersions(offers_dialect=worker.offers_dialect, lends_epochs=lambda: worker.lending.is_possible),
+        ApiVersions(
+            offers_dialect=worker.offers_dialect,
+            lends_epochs=lambda: worker.lending.is_possible,
+            takes_individual_commits=worker.individual_commits is not None,
+        ),
         Produce(topics, worker.dispatcher, transactions=worker.transactions),
         AddPartitionsToTxn(worker.transactions),
         Fetch(ReadCommitted(FetchHandler(worker.reads), topics, worker.leaders)),
@@ -138,8 +148,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         DeleteRecords(topics, questions, offsets, FloorWishes(worker.wish).raise_floors),
         Metadata(),
         DescribeTopicPartitions(),
-        OffsetCommit(worker.journal),
-        OffsetFetch(worker.caught_up, ToldCommits(worker.journal)),
+        *_of_commits(worker),
         TxnOffsetCommit(worker.journal),
         OffsetDelete(),
         JoinGroup(),
@@ -160,7 +169,11 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
     fetching = FetchHandler(worker.reads, worker.gates)
     handlers = [
         *_in_both_views(worker),
-        DialectApiVersions(offers_dialect=worker.offers_dialect, lends_epochs=lambda: worker.lending.is_possible),
+        DialectApiVersions(
+            offers_dialect=worker.offers_dialect,
+            lends_epochs=lambda: worker.lending.is_possible,
+            takes_individual_commits=worker.individual_commits is not None,
+        ),
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
         AddPartitionsToTxn(worker.transactions, PHYSICAL),
         Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
@@ -168,14 +181,35 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
         DialectMetadata(RetiredPartitions(topics, worker.reads.ends.of)),
         DialectDescribeTopicPartitions(),
-        DialectOffsetFetch(ToldCommits(worker.journal, PHYSICAL)),
+        *_of_dialect_commits(worker),
         DialectConsumerGroupHeartbeat(worker.subscriptions),
         ConsumerGroupPosition(worker.reports),
         PartitionLeaderEpochs(topics, worker.turns),
     ]
     if worker.journal.is_on:
-        handlers += [DialectOffsetCommit(worker.journal), DialectTxnOffsetCommit(worker.journal)]
+        handlers.append(DialectTxnOffsetCommit(worker.journal))
     return Handlers(handlers, _shared(worker, PHYSICAL))
+
+
+def _of_commits(worker: WorkerParts) -> list[ApiHandler]:
+    logs = worker.individual_commits
+    commit = OffsetCommit(worker.journal)
+    fetch = OffsetFetch(worker.caught_up, ToldCommits(worker.journal), takes_marks_off=logs is not None)
+    if logs is None:
+        return [commit, fetch]
+    return [IndividualOffsetCommit(commit, logs, worker.journal), IndividualOffsetFetch(fetch, logs)]
+
+
+def _of_dialect_commits(worker: WorkerParts) -> list[ApiHandler]:
+    logs = worker.individual_commits
+    commit = DialectOffsetCommit(worker.journal)
+    fetch = DialectOffsetFetch(ToldCommits(worker.journal, PHYSICAL), takes_marks_off=logs is not None)
+    if logs is None:
+        return [fetch, *([commit] if worker.journal.is_on else ())]
+    return [
+        IndividualOffsetCommit(commit, logs, worker.journal, PHYSICAL),
+        IndividualOffsetFetch(fetch, logs, PHYSICAL),
+    ]
 
 
 def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:

@@ -55,14 +55,17 @@ class LogLost(KordonError):  # noqa: N818 - a state of the world, named as opera
 
 
 class InternalTopicLog:
-    """One of Kordon's own topics, of one partition; it need not exist.
+    """A partition of one of Kordon's own topics; it need not exist.
 
     Args:
         purpose: What it is for; names its connections, and stands in the log.
         fetch_bytes: What is asked for at a time.
+        partition: Of a topic with several.
     """
 
-    def __init__(self, brokers: Brokers, topic: str, purpose: str, fetch_bytes: int = FETCH_BYTES) -> None:
+    def __init__(
+        self, brokers: Brokers, topic: str, purpose: str, fetch_bytes: int = FETCH_BYTES, *, partition: int = 0
+    ) -> None:
         self.position = 0
         """All committed records below this offset have been given to `on_record`."""
         self.end = 0
@@ -73,7 +76,8 @@ class InternalTopicLog:
         self.topic = topic
         self._purpose = purpose
         self._fetch_bytes = fetch_bytes
-        self._writer = PlainWriter(brokers, topic, f"{purpose} appends")
+        self._partition = partition
+        self._writer = PlainWriter(brokers, topic, f"{purpose} appends", partition=partition)
         self._topic_id = NO_TOPIC_ID
         self._appeared = asyncio.Event()
         self._moved = asyncio.Event()
@@ -118,7 +122,9 @@ class InternalTopicLog:
             before = self.position
             try:
                 await self._wait_for_topic()
-                await self._read(await self.brokers.leader(self.topic, 0, f"{self._purpose} reads"), on_record)
+                await self._read(
+                    await self.brokers.leader(self.topic, self._partition, f"{self._purpose} reads"), on_record
+                )
             except (UpstreamUnavailable, WireError) as error:
                 wait = _FIRST_RETRY_SECONDS if self.position > before else min(2 * wait, _LAST_RETRY_SECONDS)
                 log.warning(f"{self._purpose}_unreadable", error=str(error), position=self.position, retry_seconds=wait)
@@ -153,7 +159,9 @@ class InternalTopicLog:
                 on_record(record)
 
     async def _fetch(self, client: UpstreamClient) -> FetchResponsePartition:
-        part = FetchRequestPartition(partition=0, fetch_offset=self.position, partition_max_bytes=self._fetch_bytes)
+        part = FetchRequestPartition(
+            partition=self._partition, fetch_offset=self.position, partition_max_bytes=self._fetch_bytes
+        )
         asked = FetchRequest(
             max_wait_ms=_MAX_WAIT_MS,
             min_bytes=1,
@@ -215,7 +223,8 @@ class InternalTopicLog:
         Raises:
             UpstreamUnavailable: Nobody answers.
         """
-        (self.position,) = (await PartitionEnds(self.brokers).log_starts(self.topic, [0])).values()
+        starts = await PartitionEnds(self.brokers).log_starts(self.topic, [self._partition])
+        self.position = starts[self._partition]
 
     async def ready(self) -> None:
         """Gets ready for an `append` that is wanted soon, as far as it can."""

@@ -93,14 +93,19 @@ class _Write:
 
 
 class FollowedLog:
-    """Reads a log, and writes to it. Nothing is done before it is first asked for something."""
+    """Reads a log, and writes to it. Nothing is done before it is first asked for something.
 
-    def __init__(self, brokers: Brokers, topic: CompactedTopic, contents: Contents) -> None:
+    Args:
+        partition: Of a topic with several.
+    """
+
+    def __init__(self, brokers: Brokers, topic: CompactedTopic, contents: Contents, *, partition: int = 0) -> None:
         self.tally = LogTally()
         self.problem: str | None = None
         """Why the topic cannot be had before somebody changes it; None: nothing of the kind is known."""
         self._brokers = brokers
         self._topic = topic
+        self._partition = partition
         self._contents = contents
         self._tasks = Tasks()
         self._following: asyncio.Task[None] | None = None
@@ -206,7 +211,7 @@ class FollowedLog:
         """Follows the log for ever; whenever it is another one, all that was known is forgotten."""
         wait = _FIRST_RETRY_SECONDS
         while True:
-            opened = self._log = InternalTopicLog(self._brokers, self._topic.name, self._topic.purpose, _FETCH_BYTES)
+            opened = self._log = self._open()
             work = Tasks()
             try:
                 await self._topic.ensure(self._brokers)
@@ -238,6 +243,11 @@ class FollowedLog:
             self._contents.forget()
             await asyncio.sleep(wait)
             wait = min(2 * wait, _LAST_RETRY_SECONDS)
+
+    def _open(self) -> InternalTopicLog:
+        topic = self._topic
+        purpose = topic.purpose if topic.partitions == 1 else f"{topic.purpose}_{self._partition}"
+        return InternalTopicLog(self._brokers, topic.name, purpose, _FETCH_BYTES, partition=self._partition)
 
     async def _catch_up(self, opened: InternalTopicLog, work: Tasks) -> None:
         while not self._current.is_set():

@@ -12,10 +12,10 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import topics_asked
-from kordon.proxy.own_topics.compacted_topic import GROUPS, LAYOUTS, PRODUCERS
+from kordon.proxy.own_topics.compacted_topic import GROUPS, INDIVIDUAL_COMMITS, LAYOUTS, PRODUCERS
 from kordon.proxy.own_topics.own_things import OwnThings
 
-_TOPICS: Final = (LAYOUTS.name, GROUPS.name, DECISIONS_TOPIC, PRODUCERS.name)
+_TOPICS: Final = (LAYOUTS.name, GROUPS.name, DECISIONS_TOPIC, PRODUCERS.name, INDIVIDUAL_COMMITS.name)
 _VERSIONS: Final = range(10, 13)
 """Versions of Metadata that have topic ids; brokers that support none of them know topics by name only."""
 _LOOK_SECONDS: Final = 5.0

@@ -52,6 +52,7 @@ from kordon.proxy.ordering.findings import KINDS
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.wishes import Wish
 from kordon.proxy.own_topics.group_positions import GroupPositions
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
@@ -189,6 +190,11 @@ class ManagedWorker:
             wishes=self._wishes,
         )
         self.transactions = self._make_transactions() if ordering.transactions else None
+        self.individual_commits = (
+            IndividualCommits(brokers, about.incarnation, ordering.individual_commit_bytes)
+            if ordering.individual_commits
+            else None
+        )
         parts = WorkerParts(
             topics=self.topics,
             journal=self.journal,
@@ -211,6 +217,7 @@ class ManagedWorker:
             most_rows=config.limits.request_rows,
             opened_bytes=config.limits.opened_bytes,
             offers_dialect=ordering.dialect,
+            individual_commits=self.individual_commits,
         )
         self.service = ManagedService(
             virtual_handlers(parts),
@@ -391,6 +398,8 @@ class ManagedWorker:
         await self.group_positions.close()
         await self.lending.close()
         await self.lent_epochs.close()
+        if self.individual_commits is not None:
+            await self.individual_commits.close()
         await self.reads.close()
         self._layouts.close()
         await self.links.close()

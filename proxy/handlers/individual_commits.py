@@ -1,0 +1,128 @@
+"""What OffsetCommit and OffsetFetch have in common where a group says what is done offset by offset.
+
+`offset_commit.py` and `offset_fetch.py` have what Kordon does with all other requests of these api keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+from uuid import UUID
+
+from kordon.codecs import apis
+from kordon.codecs.bodies import MetadataResponse
+from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import metadata
+from kordon.codecs.ranges import Ranges
+from kordon.codecs.row import Row
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.core.interception import Ask
+from kordon.proxy.core.verdicts import Route
+from kordon.proxy.handlers.commit_decisions import managed_topic
+from kordon.proxy.kafka.leaders import topics_asked
+from kordon.proxy.ordering.claims import Place, PlaceKey, Said
+from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
+from kordon.proxy.topics.managed_topics import ManagedTopics
+from kordon.proxy.topics.names import NO_ID
+from kordon.proxy.topics.views import View
+
+FIRST_VERSION: Final = 8
+"""Of both api keys, that has the fields."""
+OUTCOMES: Final[Sequence[str]] = ("taken", "full", "too_old", "invalid", "refused", "unavailable")
+"""What comes of a partition's row of an individual commit: it is taken, or as much of it as there is room for; the
+group has begun anew; it cannot be meant; the coordinator refuses it; the log cannot be read or written now."""
+_LARGE: Final = 200
+"""Ranges with which reckoning takes some 0.1 ms: others have their turn after it."""
+
+
+def route(api_key: int, version: int) -> Route:
+    """Returns the row of what Kordon asks."""
+    found = verdicts.route(api_key, version)
+    assert found is not None, "Kordon speaks it"
+    return found
+
+
+_METADATA: Final = route(apis.METADATA, 10)
+"""With topic ids; brokers without them have no individual commits."""
+
+
+class GroupLog(Protocol):
+    """The claims of some groups (`own_topics/claims_log.py::ClaimsLog`)."""
+
+    life: int
+
+    def of(self, place: PlaceKey) -> Place:
+        """Returns what is known of a group and partition by now."""
+        ...
+
+    async def read_to_end(self) -> None:
+        """Returns when all is read that stood in the log; raises `UpstreamUnavailable`."""
+        ...
+
+    async def write(self, said: Iterable[tuple[PlaceKey, Said]]) -> None:
+        """Writes records and reads them back; raises `UpstreamUnavailable`."""
+        ...
+
+
+class GroupLogs(Protocol):
+    """The claims of all groups (`own_topics/individual_commits.py::IndividualCommits`)."""
+
+    outcomes: Counter[str]
+    """Of commits, by partition (`OUTCOMES`)."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more ranges are to be taken."""
+        ...
+
+    async def of_group(self, group_id: str) -> GroupLog:
+        """Returns the log of a group's claims; raises `OwnTopicUnfit` and `UpstreamUnavailable`."""
+        ...
+
+
+async def opened(logs: GroupLogs, group_id: str) -> GroupLog | Code:
+    """Returns the log of a group's claims, or with what its partitions are refused."""
+    try:
+        return await logs.of_group(group_id)
+    except OwnTopicUnfit:
+        return Code.INDIVIDUAL_COMMIT_NOT_ALLOWED
+    except UpstreamUnavailable:
+        return Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def give_turn(ranges: Ranges) -> None:
+    """Lets others have their turn after some reckoning with a large set."""
+    if len(ranges) > _LARGE:
+        await asyncio.sleep(0)
+
+
+class TopicIds:
+    """By which ids coordinators know the topics of a request: the face's, where clients see virtual partitions."""
+
+    def __init__(self, topics: ManagedTopics, view: View) -> None:
+        self._topics = topics
+        self._view = view
+        self._told: dict[str, UUID] = {}
+
+    async def ask(self, rows: Iterable[Row], ask: Ask) -> None:
+        """Asks the client's broker for topics that are not managed; a topic may have been made anew since."""
+        names = {row.get("name", "") for row in rows if managed_topic(row, self._topics) is None} - {""}
+        if not names:
+            return
+        body = metadata.REQUEST.build(_METADATA.version, topics_asked(sorted(names)))
+        answer: MetadataResponse = await ask(_METADATA, body)
+        self._told = {row.name: row.topic_id for row in answer.topics if row.name and not row.error_code}
+
+    def of(self, row: Row) -> UUID:
+        """Returns a topic's id; `NO_ID`: nobody knows it.
+
+        Args:
+            row: Of a request or response, as the client has it.
+        """
+        topic = managed_topic(row, self._topics)
+        if topic is not None:
+            return topic.layout.topic_id if self._view.is_physical else topic.face_id
+        return row.get("topic_id", self._told.get(row.get("name", ""), NO_ID))

@@ -1,0 +1,169 @@
+"""One partition of `__kordon.individual_commits`, as one worker reads it and writes to it (`ordering/claims.py`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.ordering.claim_records import dump, key_of, load, place_of
+from kordon.proxy.ordering.claims import Claims, Place, PlaceKey, Said, Start
+from kordon.proxy.own_topics.compacted_topic import CompactedTopic
+from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog
+from kordon.proxy.runtime.tasks import Tasks
+
+_BYTES_OF_RANGE: Final = 16
+_BYTES_OF_PLACE: Final = 1_500
+"""Of a group and partition, with some records: what it takes in memory beside its ranges."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The first offset that is not done of a partition, while later ones are."""
+
+    offset: int
+    since_ms: int
+    """When a record was written that had it so, as far as this worker has read."""
+
+
+class ClaimsLog:
+    """What groups have done of partitions, of the groups whose records are in one partition of the log.
+
+    Args:
+        topic: With its number of partitions.
+        writer: A name of the worker that no other has, of letters and digits; with a number of its own for each record
+            it makes the record's key.
+    """
+
+    def __init__(self, brokers: Brokers, topic: CompactedTopic, partition: int, key: Callable[[PlaceKey], str]) -> None:
+        self.claims = Claims()
+        """As far as has been read."""
+        self.read_to = 0
+        """All records before this offset are in `claims`."""
+        self.life = 0
+        """Rises whenever all is forgotten: what was made of `claims` before counts for nothing."""
+        self.held_bytes = 0
+        """What `claims` takes in memory, about."""
+        self.gaps: dict[PlaceKey, Gap] = {}
+        self.log = FollowedLog(brokers, topic, self, partition=partition)
+        self.used_at = time.monotonic()
+        """When somebody asked for it last."""
+        self._key = key
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        """Ends reading and writing."""
+        await self._tasks.stop()
+        await self.log.close()
+
+    def of(self, place: PlaceKey) -> Place:
+        """Returns what is known of a group and partition by now; it must not be changed."""
+        return self.claims.of(place, now_ms())
+
+    async def read_to_end(self) -> None:
+        """Returns when all that stood in the log at the time of the call has been read.
+
+        Raises:
+            UpstreamUnavailable: It was not possible in time.
+        """
+        await self.log.read_to_end()
+
+    async def write(self, said: Iterable[tuple[PlaceKey, Said]]) -> None:
+        """Writes records, and returns when they have been read back. What they outlive is taken out later.
+
+        Args:
+            said: Made of what is known now.
+
+        Raises:
+            UpstreamUnavailable: They are not known to be written, and may still be.
+        """
+        read_to = self.read_to
+        entries = [(place, each, NewRecord(self._key(place), dump(each))) for place, each in said]
+        for batch in in_batches([entry for _, _, entry in entries], BATCH_BYTES):
+            await self.log.write(batch)
+        starts = [(place, entry.key, each) for place, each, entry in entries if isinstance(each, Start)]
+        gone = [key for place, own, each in starts for key in self._outlived(place, own, each, read_to)]
+        if gone:
+            self._tasks.start(self._take_out(gone), name="take out claims")
+
+    def _outlived(self, place: PlaceKey, own_key: str, start: Start, read_to: int) -> Sequence[str]:
+        """Returns the records that a start outlives: all before it, if it begins anew (COVER-BEHIND)."""
+        known = self.claims.of(place)
+        return known.outlived(own_key, read_to if start.ends == start.name else known.offset_of(own_key))
+
+    async def _take_out(self, keys: Sequence[str]) -> None:
+        entries = [NewRecord(key, None) for key in keys]
+        for batch in in_batches(entries, BATCH_BYTES):
+            await self.log.write(batch)
+
+    def take_in(self, record: Record) -> None:
+        """Takes in a record of the log.
+
+        Raises:
+            ValueError: It cannot be read, and says nothing.
+        """
+        self.read_to = record.offset + 1
+        if record.fault:
+            raise ValueError(record.fault)
+        place = place_of(record.key)
+        if place is None:
+            return  # of a later version of Kordon
+        said = None if record.value is None else load(record.value)
+        if said is None and record.value is not None:
+            return  # of a later version, too
+        before = _cost(self.claims.of(place))
+        size = size_of(NewRecord(record.key, record.value))
+        self.claims.apply(place, record.key, record.offset, said, size=size, timestamp_ms=record.timestamp_ms)
+        self.held_bytes += _cost(self.claims.of(place)) - before
+        self._look_for_gap(place, record.timestamp_ms)
+
+    def _look_for_gap(self, key: PlaceKey, timestamp_ms: int) -> None:
+        done = self.claims.of(key).done
+        if not done.ranges:
+            self.gaps.pop(key, None)
+        elif key not in self.gaps or self.gaps[key].offset != done.stable:
+            self.gaps[key] = Gap(done.stable, timestamp_ms)
+
+    def forget_void(self) -> None:
+        """Forgets groups that have added nothing for so long that it counts for nothing any more."""
+        for key in self.claims.forget_void(now_ms()):
+            self.gaps.pop(key, None)
+        self.held_bytes = sum(_cost(place) for _, place in self.claims)
+
+    def forget(self) -> None:
+        """Forgets all that was read."""
+        self.claims = Claims()
+        self.gaps.clear()
+        self.held_bytes = self.read_to = 0
+        self.life += 1
+
+    def caught_up(self, work: Tasks) -> None:
+        """Does nothing: whoever asks waits until all is read."""
+
+
+def now_ms() -> int:
+    """Returns the time of now, in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def key_with(writer: str) -> Callable[[PlaceKey], str]:
+    """Returns what makes the key of a new record, which no other record has.
+
+    Args:
+        writer: A name of the worker that no other has, of letters and digits.
+    """
+    number = 0
+
+    def key(place: PlaceKey) -> str:
+        nonlocal number
+        number += 1
+        return key_of(place, writer, number)
+
+    return key
+
+
+def _cost(place: Place) -> int:
+    return _BYTES_OF_PLACE + _BYTES_OF_RANGE * place.ranges if place.records else 0
