@@ -144,9 +144,9 @@ def main() -> None:
         cost = asyncio.run(measure(in_flight))
         steps = ", ".join(f"{what} {us:.2f}" for what, us in cost.us.items())
         _say(
-            f"{in_flight:,} in flight: us of a record: {steps}; {cost.ranges:,} ranges in {cost.commit_bytes:,} bytes of "
-            f"a commit to Kordon, made in {cost.commit_ms:.1f} ms, or {cost.fitting:,} of them in {cost.metadata_bytes:,} "
-            "bytes of metadata"
+            f"{in_flight:,} in flight: us of a record: {steps}; {cost.ranges:,} ranges in {cost.commit_bytes:,} bytes "
+            f"of a commit to Kordon, made in {cost.commit_ms:.1f} ms, or {cost.fitting:,} of them in "
+            f"{cost.metadata_bytes:,} bytes of metadata"
         )
     for concurrency in (100, 1_000) if told.bootstrap else ():
         rate, us = asyncio.run(throughput(told.bootstrap, concurrency, told.records))
