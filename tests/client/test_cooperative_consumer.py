@@ -43,8 +43,8 @@ QUICK: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def proxy(open_cluster: Cluster) -> Iterator[ProxyProcess]:
-    """A Kordon in front of the broker."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as started:
+    """A Kordon in front of the broker, which keeps individual commits."""
+    with ProxyProcess.start(open_cluster.bootstrap(), config={"ordering": {"individual_commits": True}}) as started:
         yield started
 
 
@@ -359,6 +359,46 @@ async def test_a_group_that_may_not_be_is_told_to_the_application(
     async with consumer:
         with pytest.raises(PermissionError, match="no right"):
             await consumer.run(Handler())
+
+
+async def test_a_kordon_keeps_more_than_a_commits_metadata_has_room_for(
+    topic: Topic, proxy: ProxyProcess, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who dies takes only its last commit along; an operator's reset is a reset; stock tools see the stable offset."""
+    through = Topic(proxy.bootstrap)
+    through.name, through.tp = topic.name, topic.tp
+    count, every = 9_000, 3
+    await topic.send(*(b"stuck" if n % every == 0 else b"%d" % n for n in range(count)))
+    stuck = {n for n in range(count) if n % every == 0}
+
+    async def by_one_more(*keys: bytes) -> set[int]:
+        handler = Handler(*keys)
+        consumer = through.consumer(concurrency=200, commit_interval_ms=50)
+        async with consumer:
+            running = asyncio.ensure_future(consumer.run(handler))
+            await until("fetched", lambda: topic.tp in consumer.assignment())
+            await until("handled", lambda: _is_done(consumer, topic.tp, keys, count))
+            await consumer.commit()
+            if keys:
+                store: Any = consumer._membership._store
+                store.commits._consumer._coordinator.reset_generation()  # it dies: nothing more is told
+        await running
+        return set(handler.handled)
+
+    assert await by_one_more(b"stuck") == set(range(count)) - stuck
+    commit = await topic.committed()
+    assert commit is not None
+    assert (commit.offset, commit.metadata[:4]) == (0, "kc1:")
+    assert await by_one_more() == stuck
+    assert await by_one_more() == set()
+    await topic.commit(count - 2, "")
+    assert await by_one_more() == {count - 2, count - 1}
+    assert "finished ranges behind" not in caplog.text
+
+
+def _is_done(consumer: CooperativeConsumer, tp: TopicPartition, stuck: tuple[bytes, ...], count: int) -> bool:
+    progress = consumer.progress(tp)
+    return progress.ranges.end == count and len(progress.ranges) == count // 3 if stuck else progress.stable == count
 
 
 @pytest.mark.parametrize("view", ["virtual", "physical"])

@@ -14,6 +14,9 @@ from kordon.testing.order.cooperative import Judged, judge
 from kordon.testing.order.run import Action, Plan, Run
 from kordon.testing.proxy_process import ProxyProcess
 
+KEEPS = {"ordering": {"individual_commits": True}}
+"""Of a Kordon that keeps what groups have done offset by offset."""
+
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 
 
@@ -48,8 +51,8 @@ def kept(judged: Judged) -> None:
 def test_a_managed_topic_grows_and_shrinks_under_cooperative_members_that_are_killed(
     open_cluster: Cluster, tmp_path: Path
 ) -> None:
-    """3 -> 6 -> 3 through a Kordon, by virtual partitions."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
+    """3 -> 6 -> 3 through a Kordon that keeps their ranges, by virtual partitions."""
+    with ProxyProcess.start(open_cluster.bootstrap(), config=KEEPS) as proxy:
         plan = in_trouble(proxy.bootstrap, "cooperative-managed")
         admin = create_managed(proxy.bootstrap, plan.topic)
         kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
@@ -77,9 +80,9 @@ def test_physical_partitions_grow_and_shrink_under_cooperative_members_that_are_
 @pytest.mark.deep
 @pytest.mark.parametrize("dialect", [False, True])
 def test_cooperative_members_go_through_much_trouble(open_cluster: Cluster, tmp_path: Path, *, dialect: bool) -> None:
-    """Six changes in 45 seconds, through two proxies of which one is killed between them."""
+    """Six changes in 45 seconds, through two proxies that keep their ranges; one of them is killed between them."""
     upstream = open_cluster.bootstrap()
-    with ProxyProcess.start(upstream) as first, ProxyProcess.start(upstream) as second:
+    with ProxyProcess.start(upstream, config=KEEPS) as first, ProxyProcess.start(upstream, config=KEEPS) as second:
 
         def kill() -> None:
             second.kill()
