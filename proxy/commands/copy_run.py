@@ -17,6 +17,7 @@ from kordon.proxy.commands.topics_client import RequestRefused, TopicNow, Topics
 from kordon.proxy.commands.topics_progress import ProgressLines, is_under_way
 from kordon.proxy.config.config import Upstream
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.handlers.own_configs import ORDERED_DELIVERY, OWN_CONFIGS
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topology import Topology
@@ -36,10 +37,9 @@ _SEEN_SECONDS: Final = 20.0
 _TELL_SECONDS: Final = 2.0
 _ANSWER_MS: Final = 30_000
 """Large batches of many partitions are on their way at once."""
-_OWN_CONFIGS: Final = "kordon."
 _NOT_COPIED: Final = frozenset(
     {
-        "enable.ordered.delivery",
+        ORDERED_DELIVERY,
         "follower.replication.throttled.replicas",
         "leader.replication.throttled.replicas",
         "message.format.version",
@@ -133,7 +133,7 @@ class CopyRun:
         configs = {
             name: value
             for name, (value, is_own) in source.configs.items()
-            if is_own and value is not None and not name.startswith(_OWN_CONFIGS) and name not in _NOT_COPIED
+            if is_own and value is not None and not name.startswith(OWN_CONFIGS) and name not in _NOT_COPIED
         }
         configs[_TIMESTAMP_TYPE] = _CREATE_TIME
         try:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from kordon.codecs.counted import counted
 from kordon.proxy.commands.topics_client import RequestRefused
-from kordon.proxy.commands.topics_file import JANITOR, OWN_PREFIXES, WantedTopic
+from kordon.proxy.commands.topics_file import OWN_PREFIXES, WantedTopic
+from kordon.proxy.handlers.own_configs import JANITOR
 from kordon.proxy.ordering.hashing import homes, why_not
 
 if TYPE_CHECKING:

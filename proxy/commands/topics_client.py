@@ -39,6 +39,16 @@ from kordon.codecs.row import Row
 from kordon.codecs.schema import Api
 from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.core.errors import KordonError
+from kordon.proxy.handlers.own_configs import (
+    INITIAL_PARTITION_COUNT,
+    JANITOR,
+    LEFT_OUT,
+    STATE,
+    TAKEOVER,
+    TRANSITION_MS,
+    UNDELETED_PARTITION_COUNT,
+    VIRTUAL_PARTITIONS,
+)
 from kordon.proxy.kafka.leaders import topics_asked
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.runtime.tls import upstream_context
@@ -52,14 +62,6 @@ _TOPIC: Final = 2
 _SET, _DELETE = 0, 1
 _OF_TOPIC: Final = 1
 """The source of a config that is the topic's own (DYNAMIC_TOPIC_CONFIG)."""
-_VIRTUAL_PARTITIONS: Final = "kordon.virtual.partitions"
-_TAKEOVER: Final = "kordon.takeover"
-_TRANSITION_MS: Final = "kordon.takeover.transition.ms"
-_JANITOR: Final = "kordon.janitor"
-_LEFT_OUT: Final = "kordon.takeover.left.out"
-_PARTITIONS: Final = "kordon.undeleted.partition.count"
-_INITIAL_PARTITIONS: Final = "kordon.initial.partition.count"
-_STATE: Final = "kordon.state"
 _AT_ONCE: Final = 500
 """Topics of a question for states."""
 
@@ -144,7 +146,7 @@ class TopicsClient:
             RequestRefused: There is no such topic, or whoever asks may not see its configs.
             UpstreamUnavailable: No answer.
         """
-        keys = [_VIRTUAL_PARTITIONS, _PARTITIONS, _INITIAL_PARTITIONS]
+        keys = [VIRTUAL_PARTITIONS, UNDELETED_PARTITION_COUNT, INITIAL_PARTITION_COUNT]
         (result,) = await self._configs([topic], keys)
         _refuse_unseen(result)
         return _counts({config.name: config.value for config in result.configs})
@@ -185,7 +187,7 @@ class TopicsClient:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
-        own = {} if virtual_partitions is None else {_VIRTUAL_PARTITIONS: str(virtual_partitions)}
+        own = {} if virtual_partitions is None else {VIRTUAL_PARTITIONS: str(virtual_partitions)}
         row = CreateTopicsRequestTopic(
             name=topic,
             num_partitions=partitions,
@@ -245,10 +247,10 @@ class TopicsClient:
         found: dict[str, str] = {}
         every = list(topics) if topics is not None else await self._names()
         for at in range(0, len(every), _AT_ONCE):
-            for result in await self._configs(every[at : at + _AT_ONCE], [_STATE]):
+            for result in await self._configs(every[at : at + _AT_ONCE], [STATE]):
                 if topics is not None:
                     _refuse_unseen(result)
-                state = next((each.value for each in result.configs if each.name == _STATE), None)
+                state = next((each.value for each in result.configs if each.name == STATE), None)
                 if state:
                     found[result.resource_name] = state
         return found
@@ -276,13 +278,13 @@ class TopicsClient:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
-        configs = {_VIRTUAL_PARTITIONS: str(virtual_partitions)}
+        configs = {VIRTUAL_PARTITIONS: str(virtual_partitions)}
         if takeover != "online":
-            configs[_TAKEOVER] = takeover
+            configs[TAKEOVER] = takeover
         if transition_ms is not None:
-            configs[_TRANSITION_MS] = str(transition_ms)
+            configs[TRANSITION_MS] = str(transition_ms)
         if janitor:
-            configs[_JANITOR] = "true"
+            configs[JANITOR] = "true"
         await self._alter(topic, configs, only_checked=only_checked)
 
     async def set_janitor(self, topic: str, *, on: bool) -> None:
@@ -292,7 +294,7 @@ class TopicsClient:
             RequestRefused: The topic is not managed, or is compacted and cannot do without.
             UpstreamUnavailable: No answer.
         """
-        await self._alter(topic, {_JANITOR: str(on).lower()})
+        await self._alter(topic, {JANITOR: str(on).lower()})
 
     async def leave_out(self, topic: str, groups: Iterable[str]) -> None:
         """Lets the takeover of a topic go on without these groups.
@@ -301,7 +303,7 @@ class TopicsClient:
             RequestRefused: It is not being taken over.
             UpstreamUnavailable: No answer.
         """
-        await self._alter(topic, {_LEFT_OUT: ",".join(groups)})
+        await self._alter(topic, {LEFT_OUT: ",".join(groups)})
 
     async def unmanage(self, topic: str, *, only_checked: bool = False) -> None:
         """Lets a managed topic be an ordinary one.
@@ -313,7 +315,7 @@ class TopicsClient:
             RequestRefused: It cannot be.
             UpstreamUnavailable: No answer.
         """
-        await self._alter(topic, {_VIRTUAL_PARTITIONS: None}, only_checked=only_checked)
+        await self._alter(topic, {VIRTUAL_PARTITIONS: None}, only_checked=only_checked)
 
     async def resize(self, topic: str, partitions: int, *, only_checked: bool = False) -> None:
         """Changes how many partitions a managed topic has at the brokers; returns when all is done.
@@ -359,7 +361,7 @@ class TopicsClient:
 
 
 def _counts(configs: Mapping[str, str | None]) -> PartitionCounts | None:
-    keys = (_VIRTUAL_PARTITIONS, _PARTITIONS, _INITIAL_PARTITIONS)
+    keys = (VIRTUAL_PARTITIONS, UNDELETED_PARTITION_COUNT, INITIAL_PARTITION_COUNT)
     if not all(key in configs for key in keys):
         return None
     virtual, physical, initial = (int(configs[key] or 0) for key in keys)

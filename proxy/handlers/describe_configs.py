@@ -21,14 +21,18 @@ from kordon.codecs.bodies import DescribeConfigsRequest as Request
 from kordon.codecs.bodies import DescribeConfigsResponse as Response
 from kordon.codecs.bodies import DescribeConfigsResponseConfig as Config
 from kordon.proxy.handlers.api_handler import TranslatedApi
-from kordon.proxy.handlers.own_configs import JANITOR, ORDERED_DELIVERY, VIRTUAL_PARTITIONS
+from kordon.proxy.handlers.own_configs import (
+    INITIAL_PARTITION_COUNT,
+    JANITOR,
+    LAYOUT_EPOCH,
+    ORDERED_DELIVERY,
+    STATE,
+    UNDELETED_PARTITION_COUNT,
+    VIRTUAL_PARTITIONS,
+)
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
-UNDELETED_PARTITION_COUNT: Final = "kordon.undeleted.partition.count"
-INITIAL_PARTITION_COUNT: Final = "kordon.initial.partition.count"
-LAYOUT_EPOCH: Final = "kordon.layout.epoch"
-STATE: Final = "kordon.state"
 _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 _BOOLEAN, _STRING, _INT = 1, 2, 3
