@@ -31,6 +31,8 @@ _INIT_VERSIONS: Final = range(5)
 _OWN_VERSIONS: Final = range(3, 10)
 _VERSIONS: Final = range(3, 13)
 """From the first with batches of magic 2 to the last with names of topics."""
+_WITNESS_VERSIONS: Final = range(3, 12)
+"""To the last that verifies a transaction and does not add the partition to it."""
 _ALL: Final = -1
 _TIMEOUT_MS: Final = 5_000
 """How long a leader waits for its followers; less than `upstream.connect_timeout_ms`, for which its answer is waited
@@ -127,11 +129,30 @@ async def new_identity(
 
 
 def produce_request(topic: str, partition: int, batch: bytes, transactional_id: str | None = None) -> ProduceRequest:
-    """Returns a Produce request with one batch of Kordon's own; see `produce_all`."""
-    return produce_all({(topic, partition): batch}, transactional_id)
+    """Returns a Produce request with one batch of Kordon's own; see `_produce_all`."""
+    return _produce_all({(topic, partition): batch}, transactional_id)
 
 
-def produce_all(batches: Mapping[tuple[str, int], bytes], transactional_id: str | None = None) -> ProduceRequest:
+async def send_witnesses(
+    client: UpstreamClient, batches: Mapping[tuple[str, int], bytes], transactional_id: str
+) -> dict[tuple[str, int], int]:
+    """Sends witnesses of one transaction of the first protocol, with acks=all.
+
+    Args:
+        batches: By topic and partition.
+
+    Returns:
+        The broker's error codes, by topic and partition.
+
+    Raises:
+        UpstreamUnavailable: No answer came, and they may be written.
+    """
+    asked = _produce_all(batches, transactional_id)
+    answer = await client.send(produce.API, client.version(PRODUCE, _WITNESS_VERSIONS), asked)
+    return {(row.name, part.index): part.error_code for row in answer.responses for part in row.partition_responses}
+
+
+def _produce_all(batches: Mapping[tuple[str, int], bytes], transactional_id: str | None = None) -> ProduceRequest:
     """Returns a Produce request with batches of Kordon's own, with acks=all.
 
     Args:

@@ -12,19 +12,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
-from kordon.codecs.messages import produce
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import BatchIdentity
 from kordon.proxy.kafka.broker_connections import BrokerConnections
-from kordon.proxy.kafka.producer import produce_all
+from kordon.proxy.kafka.producer import send_witnesses
 from kordon.proxy.kafka.witness_batch import build_witness
 from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.ordering.transactions.events import Protocol
 
-_VERSIONS: Final = range(3, 12)
-"""From the first with batches of magic 2 to the last that verifies and does not add."""
 _CONNECTIONS: Final = 8
 """To one broker: it works on one request of a connection at a time, and a witness may wait for a coordinator."""
 
@@ -92,10 +88,7 @@ class WitnessWriter:
             await asyncio.sleep(0)
             self._close(node_id, claim, request)
             client = await self._links.to(node_id, f"witnesses {claim.producer_id % _CONNECTIONS}")
-            asked = produce_all(request.batches, claim.transactional_id)
-            answer = await client.send(produce.API, client.version(apis.PRODUCE, _VERSIONS), asked)
-            for row in answer.responses:
-                request.codes |= {(row.name, part.index): part.error_code for part in row.partition_responses}
+            request.codes |= await send_witnesses(client, request.batches, claim.transactional_id)
         except UpstreamUnavailable:
             pass
         finally:
