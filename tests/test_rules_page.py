@@ -204,7 +204,7 @@ UNIT, REAL = (next(row for row in rows(PAGE) if row.rule == "LIVE-LEASE")[at] fo
         (PAGE + "\nSee NO-SUCH-RULE.\n", r"NO-SUCH-RULE is cited \(the page\) and not defined"),
         (PAGE.replace("LIVE-LEASE", "IDLE-LEASE"), "IDLE-LEASE is cited nowhere in the code"),
         (
-            PAGE.replace("Without it a\nworker that is paused", "A\nworker that is paused"),
+            PAGE.replace("Without it a worker that is paused", "A worker that is paused"),
             "LIVE-LEASE does not say what breaks",
         ),
         (without_row(PAGE), "LIVE-LEASE has 0 rows"),
