@@ -1,4 +1,4 @@
-"""Proofs that no marker is to come for a batch behind which none stands (PROVEN-ABSENCE).
+"""Proofs that no marker is to come for a batch that none follows yet (PROVEN-ABSENCE).
 
     the batch is read ──> log end asked for ──> coordinators asked ──> log end asked for ──> the log is read up to there
 
@@ -32,7 +32,7 @@ class Absences:
     """The proofs of one physical partition.
 
     Args:
-        most: Producers at most. Beyond it the oldest proof is forgotten, and can be asked for again.
+        most: Producers whose proofs are kept. Beyond it the oldest proof is forgotten, and Kordon can ask for it again.
     """
 
     def __init__(self, most: int = 10_000) -> None:

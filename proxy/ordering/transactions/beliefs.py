@@ -1,8 +1,8 @@
 """A worker's belief that a producer's transaction is open on a physical partition (TXN-WITNESS).
 
-Nobody verifies the data of a transaction: they stand under tagged producer ids. What is written on a wrong belief is
-acknowledged, committed and then hidden. So a belief rests on a witness or an answer of the leader, and it ends with
-all that it rests on. To forget one costs a question.
+No broker verifies the data of a transaction, because they stand under tagged producer ids. What is written on a wrong
+belief is acknowledged, committed and then hidden. So a belief rests on a witness or on an answer of the leader, and it
+ends with either of them, the layout or the leader. If one is forgotten, Kordon asks again.
 
 Data of a transaction also need the client's own right to its transactional id (OWN-TRANSACTION): producer id and epoch
 are no secret.
@@ -35,7 +35,7 @@ _MOST_OF_ONE: Final = 1_000
 
 
 class Claim(NamedTuple):
-    """Whose data they say they are."""
+    """What a batch says of its producer."""
 
     principal: str
     """Of the connection."""

@@ -1,7 +1,7 @@
-"""The witnesses and markers of one physical log, by producer: what outcomes are decided by.
+"""The witnesses and markers of one physical log, by producer. They decide outcomes.
 
-It knows a range of offsets without a gap. The range loses its front to retention and to the bound, and its end to
-elections. What is forgotten can be read again.
+The index knows a range of offsets without a gap. The range loses its front to retention and to the bound, and its end
+to elections. What is forgotten can be read again.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The transactions that a fence waits for: they began before all workers knew of the change (OLDER-FIRST).
 
-Their AddPartitionsToTxn named the old homes alone, so their data have no witness in the new ones. All open ones count,
-since the log does not say by which protocol they were added.
+Their AddPartitionsToTxn added the old homes alone, so their data have no witness in the new ones. All open transactions
+count, since the log does not say by which protocol their partitions were added.
 
     all have acknowledged ──> log ends asked for ──> leaders asked who is open ──> coordinators asked ──> … until nobody
 """

@@ -5,8 +5,9 @@ not replicated and that the next leader will lack. So the worker asks three thin
 
     ListOffsets, for the leader epoch ──> DescribeProducers ──> ListOffsets, for the high watermark and leader epoch
 
-AddPartitionsToTxn needs the answer each time, asked for after the coordinator took it. All earlier markers stand then,
-so a producer that is open is open by a witness of this transaction. What was known before may be of an earlier one.
+For AddPartitionsToTxn a worker asks each time, after the coordinator has accepted it. All earlier markers stand by
+then. So if the producer is open, it is open by a witness of this transaction. What was known before may be of an
+earlier one.
 """
 
 from __future__ import annotations

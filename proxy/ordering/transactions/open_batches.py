@@ -1,4 +1,4 @@
-"""Which batches of a physical log may still be undecided, by stream: what last stable offsets rest on (STABLE-END).
+"""Which batches of a physical log may still be undecided, by stream. Last stable offsets rest on that (STABLE-END).
 
 A worker does not read a whole log to tell where its streams are stable. It begins at the log's own last stable offset,
 below which brokers know no open transaction, and goes on from there without a gap. What is written late below that

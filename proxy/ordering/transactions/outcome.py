@@ -1,6 +1,6 @@
 """The outcome of a batch of transactional data (OUTCOME-BEHIND).
 
-One predicate for all readers, wherever they began: it looks only at what stands behind the batch in the same log.
+All readers use one predicate, wherever they began. It looks only at what stands behind the batch in the same log.
 
     v1   the producer's next event: COMMIT of the batch's epoch commits, and nothing else does
     v2   its next event of a later epoch: COMMIT of the next epoch commits, and nothing else does
@@ -46,7 +46,9 @@ def outcome_of(batch: Batch, index: EventIndex, absences: Absences) -> Outcome:
 
 
 def deciding_event(batch: Batch, index: EventIndex) -> Event | None:
-    """Returns the event that decides about a batch, and about each of its producer's that is like it up to there.
+    """Returns the event that decides about a batch.
+
+    It decides the same about each batch of the same producer, epoch and protocol that stands between.
 
     Args:
         batch: As of `outcome_of`.
@@ -70,7 +72,7 @@ def outcome_by(batch: Batch, event: Event) -> Outcome:
 def is_passed_over(batch: Batch, event: Event) -> bool:
     """Whether an event says nothing of a batch before it.
 
-    On v2 such are repetitions: a marker that a coordinator sent twice, or a witness that was written again because the
+    On v2 such events are repetitions: a coordinator sent a marker twice, or a witness was written again because the
     leader had forgotten the first.
     """
     return batch.protocol is Protocol.V2 and event.epoch <= batch.epoch

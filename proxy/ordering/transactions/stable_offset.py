@@ -1,7 +1,7 @@
 """The last stable offset of one virtual partition: its first undecided batch (STABLE-END).
 
-That of the physical log would hold a reader for the transactions of all neighbours. Offsets are those of the physical
-log.
+The last stable offset of the physical log would hold a reader for the transactions of all neighbours. All offsets here
+are those of the physical log.
 """
 
 from __future__ import annotations
