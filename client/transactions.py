@@ -1,12 +1,12 @@
-"""A producer's transactions: aiokafka's, in which a record that fails ends the transaction, as in Java's producer.
+"""A producer's transactions. They are aiokafka's, but a record that fails ends its transaction, as in Java's producer.
 
     begin ──> records, offsets ──> commit ──> READY
                     │ one of them fails
                     v
               only abort is left ──(coordinator)──> READY, under the next epoch (KIP-360)
 
-aiokafka would commit what is left of such a transaction, and its later records would have a gap in their sequences.
-What was under way when a transaction failed has the former epoch, so it cannot get into the next one.
+aiokafka would commit the rest of such a transaction, and later records would have a gap in their sequences. Records
+that were under way when a transaction failed have the former epoch, so they cannot get into the next one.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class OrderedTransactions(TransactionManager):
             raise self._why_not(_NOT_OPEN)
 
     def begin_transaction(self) -> None:
-        """Begins one.
+        """Begins a transaction.
 
         Raises:
             IllegalOperation: One is open, or has failed and is not aborted.
@@ -69,11 +69,11 @@ class OrderedTransactions(TransactionManager):
         super().begin_transaction()
 
     def committing_transaction(self) -> None:
-        """Has the transaction be committed.
+        """Begins to commit the transaction.
 
         Raises:
             IllegalOperation: None is open.
-            KafkaError: That by which it has failed.
+            KafkaError: The error that made the transaction fail.
         """
         if self.failure is not None:
             raise copy.copy(self.failure)
@@ -81,11 +81,11 @@ class OrderedTransactions(TransactionManager):
         super().committing_transaction()
 
     def aborting_transaction(self) -> None:
-        """Has the transaction be aborted.
+        """Begins to abort the transaction.
 
         Raises:
             IllegalOperation: None is open.
-            KafkaError: That by which the producer has failed.
+            KafkaError: The error that ended the producer.
         """
         if self.is_fatal_error() and self.failure is not None:
             raise copy.copy(self.failure)
@@ -94,13 +94,13 @@ class OrderedTransactions(TransactionManager):
         super().aborting_transaction()
 
     def join(self, tp: TopicPartition) -> None:
-        """Has a partition be added, also for records that go to their new home while the transaction is ending."""
+        """Adds a partition to the transaction, also while it ends: its records may go to their new home by then."""
         if self.transactional_id is not None and self.failure is None and tp not in self._txn_partitions:
             self._pending_txn_partitions.add(tp)
             self.notify_task_waiter()
 
     def fail(self, error: BaseException) -> None:
-        """Takes note that something of the transaction has failed: it is not committed any more."""
+        """Takes note that something in the transaction has failed, so that it can only be aborted."""
         if self.transactional_id is None:
             return
         self.needs_epoch = True
@@ -108,7 +108,7 @@ class OrderedTransactions(TransactionManager):
             self.error_transaction(error)
 
     def error_transaction(self, exc: BaseException) -> None:
-        """Has the transaction wait for its abort."""
+        """Takes note of an error after which the transaction can only be aborted."""
         if self.failure is not None:
             return
         self.failure, self.needs_epoch = exc, True
@@ -116,7 +116,7 @@ class OrderedTransactions(TransactionManager):
         self._let_go_unheard()
 
     def fatal_error(self, exc: BaseException) -> None:
-        """Ends the producer."""
+        """Takes note of an error after which the producer can only be stopped."""
         self.failure = exc
         self._transaction_waiter = self._transaction_waiter or create_future()
         super().fatal_error(exc)
@@ -129,23 +129,23 @@ class OrderedTransactions(TransactionManager):
         super().complete_transaction()
 
     def partition_added(self, tp: TopicPartition) -> None:
-        """Takes note that the coordinator has taken a partition; the transaction may have failed meanwhile."""
+        """Takes note that the coordinator has added a partition; the transaction may have failed meanwhile."""
         self._is_known = True
         self._pending_txn_partitions.discard(tp)
         self._txn_partitions.add(tp)
 
     def consumer_group_added(self, group_id: str) -> None:
-        """Takes note that the coordinator has taken a group."""
+        """Takes note that the coordinator has added a group."""
         self._is_known = True
         super().consumer_group_added(group_id)
 
     def offset_committed(self, tp: TopicPartition, offset: int, group_id: str) -> None:
-        """Takes note that an offset stands; the transaction may have failed meanwhile."""
+        """Takes note that the group's coordinator has an offset; the transaction may have failed meanwhile."""
         if self._pending_txn_offsets:
             super().offset_committed(tp, offset, group_id)
 
     def is_empty_transaction(self) -> bool:
-        """Whether the coordinator knows nothing of it, so that it need not be ended there."""
+        """Whether the coordinator knows nothing of the transaction, so that nothing has to be ended there."""
         return not self._is_known
 
     def take_epoch(self, producer_id: int, epoch: int) -> None:
@@ -172,7 +172,7 @@ class OrderedTransactions(TransactionManager):
 
 
 class OrderedTransactionContext(TransactionContext):
-    """`async with producer.transaction()`: commits at the end; aborts upon an error, also upon one of the commit."""
+    """What `async with producer.transaction()` enters: it commits at the end, and aborts if that or the body fails."""
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
