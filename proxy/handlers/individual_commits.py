@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -31,9 +31,6 @@ from kordon.proxy.topics.views import View
 
 FIRST_VERSION: Final = 8
 """Of both api keys, that has the fields."""
-OUTCOMES: Final[Sequence[str]] = ("taken", "full", "too_old", "invalid", "refused", "unavailable")
-"""What comes of a partition's row of an individual commit: it is taken, or as much of it as there is room for; the
-group has begun anew; it cannot be meant; the coordinator refuses it; the log cannot be read or written now."""
 _LARGE: Final = 200
 """Ranges with which reckoning takes some 0.1 ms: others have their turn after it."""
 
@@ -71,7 +68,7 @@ class GroupLogs(Protocol):
     """The claims of all groups (`own_topics/individual_commits.py::IndividualCommits`)."""
 
     outcomes: Counter[str]
-    """Of commits, by partition (`OUTCOMES`)."""
+    """Of commits, by partition (`own_topics/individual_commits.py::OUTCOMES`)."""
 
     @property
     def is_full(self) -> bool:

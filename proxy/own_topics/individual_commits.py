@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -26,6 +26,9 @@ from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
+OUTCOMES: Final = ("taken", "full", "too_old", "invalid", "refused", "unavailable")
+"""What comes of a partition's row of an individual commit: it is taken, or as much of it as there is room for; the
+group has begun anew; it cannot be meant; the coordinator refuses it; the log cannot be read or written now."""
 LOAD_SECONDS: Final = 5.0
 """How long a client waits for a partition to be read before it is told to come again."""
 IDLE_SECONDS: Final = 600.0
@@ -34,20 +37,6 @@ _SWEEP_SECONDS: Final = 60.0
 _COMMITS: Final = "__consumer_offsets"
 _PARTITIONS: Final = 50
 """Where nobody can tell how many that has: as many as brokers make unless they are told otherwise."""
-
-
-@dataclass(slots=True)
-class HeldClaims:
-    """What a worker has in memory of all groups whose partitions it reads."""
-
-    groups: int = 0
-    """Groups and partitions."""
-    ranges: int = 0
-    log_bytes: int = 0
-    """Of the records that count."""
-    memory_bytes: int = 0
-    oldest_gap_seconds: float = 0.0
-    """How long the oldest gap is there; 0: there is none."""
 
 
 class IndividualCommits:
@@ -62,7 +51,7 @@ class IndividualCommits:
     def __init__(
         self, brokers: Brokers, writer: str, most_bytes: int = 1 << 26, topic: str = INDIVIDUAL_COMMITS.name
     ) -> None:
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Of commits, by partition, with what came of them."""
         self.tally = LogTally()
         """Of partitions that are not read any more."""
@@ -96,18 +85,18 @@ class IndividualCommits:
         """Whether no more ranges are to be taken."""
         return sum(each.held_bytes for each in self._logs.values()) >= self._most_bytes
 
-    def held(self) -> HeldClaims:
-        """Returns what is in memory."""
-        held, now = HeldClaims(), now_ms()
-        for each in self._logs.values():
-            held.memory_bytes += each.held_bytes
-            held.groups += len(each.claims)
-            for _, place in each.claims:
-                held.ranges += len(place.done.ranges)
-                held.log_bytes += place.size
-            for gap in each.gaps.values():
-                held.oldest_gap_seconds = max(held.oldest_gap_seconds, (now - gap.since_ms) / 1000)
-        return held
+    def held(self) -> dict[str, float]:
+        """Returns what is in memory, of all groups whose partitions are read."""
+        logs = list(self._logs.values())
+        places = [place for each in logs for _, place in each.claims]
+        oldest = min((gap.since_ms for each in logs for gap in each.gaps.values()), default=None)
+        return {
+            "places": len(places),
+            "ranges": sum(len(place.done.ranges) for place in places),
+            "bytes": sum(each.held_bytes for each in logs),
+            "log_bytes": sum(place.size for place in places),
+            "oldest_gap_seconds": 0.0 if oldest is None else max(0.0, (now_ms() - oldest) / 1000),
+        }
 
     def counts(self) -> LogTally:
         """Returns what is counted of all partitions, since the worker has begun."""

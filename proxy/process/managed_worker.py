@@ -190,11 +190,7 @@ class ManagedWorker:
             wishes=self._wishes,
         )
         self.transactions = self._make_transactions() if ordering.transactions else None
-        self.individual_commits = (
-            IndividualCommits(brokers, about.incarnation, ordering.individual_commit_bytes)
-            if ordering.individual_commits
-            else None
-        )
+        self.individual_commits = IndividualCommits(brokers, about.incarnation, ordering.individual_commit_bytes)
         parts = WorkerParts(
             topics=self.topics,
             journal=self.journal,
@@ -217,7 +213,7 @@ class ManagedWorker:
             most_rows=config.limits.request_rows,
             opened_bytes=config.limits.opened_bytes,
             offers_dialect=ordering.dialect,
-            individual_commits=self.individual_commits,
+            individual_commits=self.individual_commits if ordering.individual_commits else None,
         )
         self.service = ManagedService(
             virtual_handlers(parts),
@@ -274,7 +270,7 @@ class ManagedWorker:
     def numbers(self) -> ManagedNumbers:
         """Returns what is counted, as it stands."""
         written, read = self.dispatcher.counts, self.reads.tally
-        lent = self.lent_epochs.log.tally
+        lent, claims = self.lent_epochs.log.tally, self.individual_commits.counts()
         log, reported = self.group_positions.log.tally, self.group_positions.positions
         found = self.layout_member.findings
         role, generation = self.layout_member.leadership.role, self.layout_member.lease.generation
@@ -331,6 +327,10 @@ class ManagedWorker:
             position_groups=len(reported),
             position_members=reported.member_count,
             position_bytes=reported.bytes,
+            individual_commits=dict(self.individual_commits.outcomes),
+            individual_records={"written": claims.written, "read": claims.read, "unreadable": claims.unreadable},
+            individual_failures={"lost": claims.lost, "unavailable": claims.failed},
+            individual_held=self.individual_commits.held(),
             epochs_lent=dict(self.lending.outcomes),
             epoch_records={
                 "written": lent.written,
@@ -398,8 +398,7 @@ class ManagedWorker:
         await self.group_positions.close()
         await self.lending.close()
         await self.lent_epochs.close()
-        if self.individual_commits is not None:
-            await self.individual_commits.close()
+        await self.individual_commits.close()
         await self.reads.close()
         self._layouts.close()
         await self.links.close()

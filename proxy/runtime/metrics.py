@@ -148,6 +148,14 @@ class ManagedNumbers:
     epoch_failures: dict[str, int] = field(default_factory=dict[str, int])
     """By kind."""
     epoch_ids: int = 0
+    individual_commits: dict[str, int] = field(default_factory=dict[str, int])
+    """By outcome."""
+    individual_records: dict[str, int] = field(default_factory=dict[str, int])
+    """By what was done with them."""
+    individual_failures: dict[str, int] = field(default_factory=dict[str, int])
+    """By kind."""
+    individual_held: dict[str, float] = field(default_factory=dict[str, float])
+    """What is in memory of them, by what is counted."""
     subscriptions_bytes: int = 0
     subscriptions_forgotten: int = 0
     position_lag: int = 0
@@ -395,6 +403,46 @@ FAMILIES: Final = {
         Family("kordon_epochs_records_total", "counter", ("kind",), "Records of __kordon.producers."),
         Family("kordon_epochs_failures_total", "counter", ("kind",), "What went wrong with __kordon.producers."),
         Family("kordon_epochs_ids", "gauge", (), "Transactional ids whose epochs Kordon keeps."),
+        Family(
+            "kordon_individual_commits_total",
+            "counter",
+            ("outcome",),
+            "Rows of individual commits, by what came of them.",
+        ),
+        Family(
+            "kordon_individual_commits_records_total",
+            "counter",
+            ("kind",),
+            "Records of __kordon.individual_commits.",
+        ),
+        Family(
+            "kordon_individual_commits_failures_total",
+            "counter",
+            ("kind",),
+            "What went wrong with __kordon.individual_commits.",
+        ),
+        Family(
+            "kordon_individual_commits_places",
+            "gauge",
+            (),
+            "Groups and partitions of which individual commits are known.",
+        ),
+        Family(
+            "kordon_individual_commits_ranges", "gauge", (), "Ranges that groups have done behind their stable offsets."
+        ),
+        Family("kordon_individual_commits_bytes", "gauge", (), "Memory of what groups have done, estimated."),
+        Family(
+            "kordon_individual_commits_log_bytes",
+            "gauge",
+            (),
+            "Records of __kordon.individual_commits that count, in bytes.",
+        ),
+        Family(
+            "kordon_individual_commits_oldest_gap_seconds",
+            "gauge",
+            (),
+            "Time since the stable offset moved that has stood longest with ranges behind it; 0: none has any.",
+        ),
         Family("kordon_positions_lag_records", "gauge", (), "Records of __kordon.groups that are not read yet."),
         Family("kordon_subscriptions_bytes", "gauge", (), "Memory of what members of KIP-848 groups subscribe to."),
         Family(
@@ -625,6 +673,16 @@ VALUES: Final[dict[str, Callable[[Metrics], Samples]]] = {
     "kordon_epochs_records_total": lambda m: _by_label(m.managed.epoch_records),
     "kordon_epochs_failures_total": lambda m: _by_label(m.managed.epoch_failures),
     "kordon_epochs_ids": lambda m: {(): m.managed.epoch_ids},
+    "kordon_individual_commits_total": lambda m: _by_label(m.managed.individual_commits),
+    "kordon_individual_commits_records_total": lambda m: _by_label(m.managed.individual_records),
+    "kordon_individual_commits_failures_total": lambda m: _by_label(m.managed.individual_failures),
+    "kordon_individual_commits_places": lambda m: {(): m.managed.individual_held.get("places", 0)},
+    "kordon_individual_commits_ranges": lambda m: {(): m.managed.individual_held.get("ranges", 0)},
+    "kordon_individual_commits_bytes": lambda m: {(): m.managed.individual_held.get("bytes", 0)},
+    "kordon_individual_commits_log_bytes": lambda m: {(): m.managed.individual_held.get("log_bytes", 0)},
+    "kordon_individual_commits_oldest_gap_seconds": lambda m: {
+        (): m.managed.individual_held.get("oldest_gap_seconds", 0)
+    },
     "kordon_positions_lag_records": lambda m: {(): m.managed.position_lag},
     "kordon_subscriptions_bytes": lambda m: {(): m.managed.subscriptions_bytes},
     "kordon_subscriptions_forgotten_total": lambda m: {(): m.managed.subscriptions_forgotten},
