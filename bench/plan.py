@@ -220,12 +220,18 @@ def _java_sizes(payload_bytes: int, most_records: int) -> tuple[Throughput, ...]
 _LOGGED: Final = Throughput(Client.LIBRDKAFKA, 8, 1_000, 200_000, 24)
 
 
-def _transactions(many: int, few: int, warm_up: int) -> tuple[Transacting, ...]:
-    """Each client with small transactions and with large ones, of which there are fewer."""
+def _transactions(records: int, least: int, warm_up: int) -> tuple[Transacting, ...]:
+    """Each client with small transactions and with large ones: what a transaction costs, and what its bytes do.
+
+    Args:
+        records: Of all transactions of a case that are counted.
+        least: Transactions of a case.
+        warm_up: Transactions before the small ones; before larger ones there are fewer.
+    """
     return tuple(
-        Transacting(client, records, count, warm_up)
+        Transacting(client, each, max(records // each, least), max(warm_up * 100 // each, 3))
         for client in (Client.LIBRDKAFKA, Client.JAVA)
-        for records, count in ((10, many), (100, few))
+        for each in (100, 1_000, 10_000)
     )
 
 
@@ -249,7 +255,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
         sdk=Sdk(500, 500_000),
-        transactions=_transactions(2_000, 1_000, 200),
+        transactions=_transactions(200_000, 50, 200),
         audit=(_NEARLY_NOTHING, Audited(75, 24), Audited(300, 12), Audited(750, 10)),
     ),
     "quick": Plan(
@@ -265,7 +271,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
         sdk=Sdk(500, 250_000),
-        transactions=_transactions(1_000, 500, 200),
+        transactions=_transactions(100_000, 30, 200),
         audit=(_NEARLY_NOTHING, Audited(300, 8)),
     ),
     "smoke": Plan(
@@ -284,7 +290,7 @@ PROFILES: Final = {
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
         sdk=Sdk(500, 5_000),
-        transactions=_transactions(50, 20, 10),
+        transactions=_transactions(2_000, 3, 10),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),
     ),
 }

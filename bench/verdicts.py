@@ -18,6 +18,9 @@ MIN_MANAGED_CONSUME: Final = 0.6
 MAX_MANAGED_CPU: Final = 2.0
 MAX_RECORDED_CPU: Final = 1.05
 """Of the same work without a decision log."""
+MIN_TRANSACTIONS: Final = 0.8
+MAX_TRANSACTIONS_CPU: Final = 1.1
+"""Of the same work without transactions."""
 MIN_SDK: Final = 0.9
 MAX_GATE_SHARE: Final = 0.05
 """Of a worker's time for a Fetch that brings records."""
@@ -71,6 +74,8 @@ def verdicts(figures: Results) -> list[Verdict]:
     found += _sdk(figures, *figures.sdk) if figures.sdk else []
     for case in figures.resizes:
         found += _pauses(figures, case)
+    for case in figures.transactions:
+        found += _transactions(figures, case)
     for case in figures.audit:
         found += _audit(figures, case)
     return found
@@ -103,6 +108,22 @@ def _against_direct(figures: Results, case: str, contender: str, cpu: tuple[str,
     for what, figure in zip(done, (results.PRODUCE_CPU, results.CONSUME_CPU), strict=True):
         value = ratio(figures, case, contender, figure, whose)
         yield from _most(f"processor time per GB {what}, of {title}", value, most)
+
+
+def _transactions(figures: Results, case: str) -> Iterator[Verdict]:
+    """Judges by the same transactions directly, and by the same records without transactions.
+
+    What the same producer waits for where it does not commit is an acknowledged write.
+    """
+    rate = ratio(figures, case, results.MANAGED, results.TRANSACTIONS)
+    yield from _least(f"transactions/s on managed topics, of direct, {case}", rate, MIN_TRANSACTIONS)
+    own, direct = (_median(figures, case, each, results.P99_MS) for each in (results.MANAGED, results.DIRECT))
+    write = _median(figures, case, results.PLAIN, results.P50_MS)
+    if own is not None and direct is not None and write is not None:
+        why = ", direct and one acknowledged write"
+        yield from _most(f"p99 of a commit in ms, {case}", own, direct + write, "{:.1f}", why=why)
+    cpu = ratio(figures, case, results.MANAGED, results.PRODUCE_CPU, results.PLAIN)
+    yield from _most(f"processor time of that without transactions, {case}", cpu, MAX_TRANSACTIONS_CPU)
 
 
 def _latency(figures: Results) -> list[Verdict]:
