@@ -157,7 +157,7 @@ class UnsentWrites:
         self._withdraw(queue, lambda write: write.ground is not None and write.ground != ground)
 
     def _withdraw(self, queue: StreamQueue, is_out: Callable[[ClientWrite], bool]) -> None:
-        writes = queue.sequencer.withdraw(is_out)
+        writes = queue.sequencer.withdraw(is_out) if queue.sequencer.waits else []
         for write in writes:
             self._uncount(write, queue.topic.name)
         if writes:
