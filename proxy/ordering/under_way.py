@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Generic, TypeVar
 
@@ -118,10 +118,10 @@ class KeptAnswers(Generic[_Answer]):
         self._answers.append((answer, now))
         return Fate.KEEP
 
-    def release(self) -> list[_Answer]:
-        """Returns all, in their order; the lease lives, and the layouts were read since."""
-        answers, self._answers = self._answers, []
-        return [answer for answer, _ in answers]
+    def release(self, waits: Callable[[_Answer], bool] = lambda _: False) -> list[_Answer]:
+        """Returns all but those that wait still, in their order; the lease lives, and the layouts were read since."""
+        answers, self._answers = self._answers, [each for each in self._answers if waits(each[0])]
+        return [answer for answer, _ in answers if not waits(answer)]
 
     def overdue(self, now: float) -> list[_Answer]:
         """Returns those that have waited for too long, and forgets them."""

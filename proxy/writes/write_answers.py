@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
+from math import inf
 from typing import Final
 
 from kordon.codecs.error_codes import Code
@@ -49,6 +50,8 @@ class WriteAnswers:
         self._counts = counts
         self._decisions = decisions
         self._answered = asyncio.Event()
+        self._read_at = -inf
+        """When the layouts had been read last since this worker joined, in seconds of the loop's clock."""
         self._kept = KeptAnswers[tuple[Sent, Outcome | None]](_MOST_KEPT, WAIT_SECONDS)
 
     @property
@@ -92,7 +95,8 @@ class WriteAnswers:
             is_written = result is Result.WRITTEN
             written_to = outcome.base_offset + sent.write.records if outcome is not None and is_written else 0
             self.under_way.answered(sent.place, written_to)
-            match self._kept.take((sent, outcome), is_written=is_written, may_serve=alive, now=now):
+            is_judged = alive and not self._is_older_than_fence(sent)
+            match self._kept.take((sent, outcome), is_written=is_written, may_serve=is_judged, now=now):
                 case Fate.TELL:
                     self._tell(sent, outcome, result)
                 case Fate.LOSE:
@@ -102,10 +106,22 @@ class WriteAnswers:
         if self.under_way.is_waited_for:
             self._wake_drains()
 
-    def release_kept(self) -> None:
+    def lease_renewed(self) -> None:
         """Judges the answers that came without a lease: it lives now, and the layouts have been read since."""
-        for sent, outcome in self._kept.release():
+        self._read_at = asyncio.get_running_loop().time()
+        self.release_kept()
+
+    def release_kept(self) -> None:
+        """Judges the answers that were kept, but for those that wait for a fence; the lease lives."""
+        for sent, outcome in self._kept.release(lambda kept: self._is_older_than_fence(kept[0])):
             self._tell(sent, outcome, result_of(outcome))
+
+    def _is_older_than_fence(self, sent: Sent) -> bool:
+        """Whether a fence stands that does not wait for a write: it may have been raised while this worker was away.
+
+        The cut may have been read then before the write landed, and the layout behind it is not there yet.
+        """
+        return sent.write.since <= self._read_at and sent.queue.topic.is_sealed(sent.place[1])
 
     def lose_overdue(self, now: float) -> None:
         """Tells clients that there was no answer, where it has been kept for too long.

@@ -104,7 +104,7 @@ class WriteDispatcher:
 
     def lease_renewed(self) -> None:
         """Judges the answers that were kept, and goes on; the layouts have been read since (LATE-ANSWER)."""
-        self._answers.release_kept()
+        self._answers.lease_renewed()
         self._go_on(self._unsent.queues)
 
     def add(self, topic: ManagedTopic, stream: Stream, write: ClientWrite) -> None:
@@ -161,6 +161,8 @@ class WriteDispatcher:
 
     async def _watch(self, topic: ManagedTopic) -> None:
         while True:  # what has changed before this task ran is seen, too
+            if self._lease_alive():
+                self._answers.release_kept()
             self._go_on(list(self._queues.get(topic, {}).values()))
             await topic.wait_for_change()
 
@@ -227,8 +229,9 @@ class WriteDispatcher:
         """Gives up what has waited for too long."""
         self._sweeps = False
         now = asyncio.get_running_loop().time()
-        if self._lease_alive():
-            self.lease_renewed()  # if nobody has told
+        if self._lease_alive():  # if nobody has told
+            self._answers.release_kept()
+            self._go_on(self._unsent.queues)
         self._go_on(self._writers.stalled(now))
         self._unsent.give_up_overdue(now)
         self._answers.lose_overdue(now)

@@ -137,6 +137,42 @@ async def test_an_answer_behind_the_end_of_the_lease_is_kept_until_the_layouts_a
         assert await writing == told
 
 
+@pytest.mark.parametrize(("cut", "told"), [(1, Code.NONE), (0, Code.NOT_LEADER_OR_FOLLOWER)])
+@pytest.mark.parametrize("is_late", [False, True], ids=["kept", "on its way"])
+async def test_an_answer_from_before_a_lease_that_ended_waits_for_the_fence_that_stands(
+    cut: int, told: Code, *, is_late: bool
+) -> None:
+    """That fence was raised without this worker, and its cut perhaps read before the write landed (LATE-ANSWER)."""
+    async with a_stage() as stage:
+        held = stage.broker.hold(apis.PRODUCE)
+        writing = stage.send("c-0", v=stage.mover())
+        await held.come.wait()
+        stage.alive = False
+        if not is_late:
+            held.let_go()
+            await stage.rest()
+        stage.fence()
+        stage.renew_lease()
+        if is_late:
+            held.let_go()
+        await stage.rest()
+        assert (stage.dispatcher.under_way, writing.done()) == (0, False)
+        stage.change(2, {0: cut, 1: 0})
+        assert await writing == told
+
+
+async def test_an_answer_under_this_lease_does_not_wait_for_a_fence() -> None:
+    """Its cut is read when this worker has nothing under way there any more."""
+    async with a_stage() as stage:
+        stage.renew_lease()
+        held = stage.broker.hold(apis.PRODUCE)
+        writing = stage.send("c-0", v=stage.mover())
+        await held.come.wait()
+        stage.fence()
+        held.let_go()
+        assert await writing == Code.NONE
+
+
 async def test_what_is_kept_behind_a_lease_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what comes above it nothing is known to its client, which asks once more."""
     monkeypatch.setattr(write_answers, "_MOST_KEPT", 1)
