@@ -33,7 +33,7 @@ LOAD_SECONDS: Final = 5.0
 """How long a client waits for a partition to be read before it is told to come again."""
 IDLE_SECONDS: Final = 600.0
 """After which a partition for which nobody has asked is read no longer."""
-_SWEEP_SECONDS: Final = 60.0
+SWEEP_SECONDS: Final = 60.0
 _COMMITS: Final = "__consumer_offsets"
 _PARTITIONS: Final = 50
 """Where nobody can tell how many that has: as many as brokers make unless they are told otherwise."""
@@ -139,7 +139,7 @@ class IndividualCommits:
     async def _sweep(self) -> None:
         """Closes what nobody asks for, and begins anew where the topic has another number of partitions now."""
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
+            await asyncio.sleep(SWEEP_SECONDS)
             async with self._one_at_a_time:
                 idle = time.monotonic() - IDLE_SECONDS
                 await self._close(*(partition for partition, each in self._logs.items() if each.used_at < idle))
@@ -162,8 +162,8 @@ class IndividualCommits:
 def partition_of(group_id: str, partitions: int) -> int:
     """Returns in which partition of `__consumer_offsets` a group's commits are, if it has so many.
 
-    >>> partition_of("orders-readers", 50), partition_of("polygenelubricants", 50)
-    (20, 0)
+    >>> partition_of("hello", 50), partition_of("polygenelubricants", 50)
+    (22, 0)
     """
     found = 0
     encoded = group_id.encode("utf-16-be")

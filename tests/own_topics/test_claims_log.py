@@ -1,0 +1,241 @@
+"""One partition of the log of claims in a worker's memory: what is read, what is written, and what is taken out."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from kordon.codecs.error_codes import Code
+from kordon.codecs.ranges import Ranges
+from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.kafka.batches import NewRecord, Record
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.ordering.claim_records import dump, key_of
+from kordon.proxy.ordering.claims import RENEW_AFTER_CLAIMS, Claim, Done, PlaceKey, Start
+from kordon.proxy.own_topics import individual_commits
+from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, key_with, now_ms
+from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
+from kordon.proxy.own_topics.followed_log import FollowedLog
+from kordon.proxy.own_topics.individual_commits import IDLE_SECONDS, IndividualCommits
+from kordon.testing.waiting import until
+
+PLACE = PlaceKey("readers", UUID(int=1), 0)
+NOBODY = cast("Brokers", None)
+IDS = {"topic_id": UUID(int=9)}
+
+
+class Log(ClaimsLog):
+    """One whose records are read back at once."""
+
+    def __init__(self) -> None:
+        super().__init__(NOBODY, INDIVIDUAL_COMMITS, 0, key_with("w"))
+        self.records: list[NewRecord] = []
+        self.between: Callable[[], None] = lambda: None
+        """Happens before a write lands."""
+        self.log.write = self._written  # type: ignore[method-assign]
+
+    async def _written(self, entries: Sequence[NewRecord], timeout: float = 0) -> int:
+        self.between()
+        for each in entries:
+            self.put(each.key, each.value)
+        return len(self.records) - 1
+
+    def put(self, key: str, value: bytes | None, *, at_ms: int | None = None, fault: str = "") -> None:
+        """Has a record come."""
+        self.records.append(NewRecord(key, value))
+        timestamp = now_ms() if at_ms is None else at_ms
+        self.log.on_record(Record(key, value, len(self.records) - 1, fault=fault, timestamp_ms=timestamp))
+
+    @property
+    def standing(self) -> list[str]:
+        """The keys that compaction leaves."""
+        last = {each.key: each.value for each in self.records}
+        return [key for key, value in last.items() if value is not None]
+
+
+def done(stable: int, *ranges: tuple[int, int]) -> Done:
+    return Done(stable, Ranges(ranges))
+
+
+async def test_what_is_written_is_read_and_what_it_outlives_is_taken_out() -> None:
+    """After so many claims all that is known stands in one record; the others go in one batch."""
+    log = Log()
+    await log.write([(PLACE, Start(5, 0, done(0)))])
+    for number in range(RENEW_AFTER_CLAIMS + 1):
+        said = log.of(PLACE).to_write(5, done(0, (2 + 2 * number, 3 + 2 * number)), now_ms())
+        assert said is not None
+        await log.write([(PLACE, said)])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(log.standing) == 1
+    assert len(log.of(PLACE).done.ranges) == RENEW_AFTER_CLAIMS + 1
+    await log.close()
+
+
+async def test_what_another_proxy_writes_meanwhile_stays() -> None:
+    """Its claim may say what the union does not (COVER-BEHIND)."""
+    log = Log()
+    await log.write([(PLACE, Start(5, 0, done(0)))])
+    other = key_of(PLACE, "other", 1)
+    log.between = lambda: log.put(other, dump(Claim(5, done(-1, (7, 8))))) if other not in log.standing else None
+    await log.write([(PLACE, Start(5, 5, done(3)))])
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert other in log.standing
+    assert len(log.standing) == 2
+    await log.close()
+
+
+async def test_a_start_that_begins_anew_outlives_what_came_while_it_was_written() -> None:
+    """That belongs to the incarnation that it ends."""
+    log = Log()
+    await log.write([(PLACE, Start(5, 0, done(0)))])
+    other = key_of(PLACE, "other", 1)
+    log.between = lambda: log.put(other, dump(Claim(5, done(-1, (7, 8))))) if not log.of(PLACE).done.ranges else None
+    await log.write([(PLACE, Start(6, 5, done(2)))])
+    log.between = lambda: None
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(log.standing) == 1
+    assert log.of(PLACE).incarnation == 6
+    await log.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (key_of(PLACE, "x", 1), b"\x01\x01"),
+        (key_of(PLACE, "x", 1), b"\xff" * 400_000),
+        ("claims/[", b""),
+        ("claims/" + "[" * 100_000, None),
+    ],
+)
+def test_junk_is_counted_and_holds_up_nothing(key: str, value: bytes | None) -> None:
+    """Somebody may have written it at the brokers."""
+    log = Log()
+    log.put(key, value)
+    log.put(key_of(PLACE, "x", 2), dump(Start(5, 0, done(3))))
+    assert (log.log.tally.unreadable, log.of(PLACE).done) == (1, done(3))
+
+
+@pytest.mark.parametrize(("key", "value"), [("offers/1", b"?"), (key_of(PLACE, "x", 1), b"\x07\x01later")])
+def test_records_of_later_versions_are_passed_over(key: str, value: bytes) -> None:
+    """They are no junk."""
+    log = Log()
+    log.put(key, value)
+    assert (log.log.tally.unreadable, len(log.claims), log.read_to) == (0, 0, 1)
+
+
+def test_what_a_worker_has_in_memory_is_reckoned() -> None:
+    """Sixteen bytes a range, and something for each group and partition; nothing when they are gone."""
+    log = Log()
+    log.put("s", None)
+    start, claim = key_of(PLACE, "x", 1), key_of(PLACE, "x", 2)
+    log.put(start, dump(Start(5, 0, done(0))))
+    empty = log.held_bytes
+    log.put(claim, dump(Claim(5, done(-1, *((2 * each, 2 * each + 1) for each in range(1, 101))))))
+    assert log.held_bytes == empty + 1600
+    log.put(claim, None)
+    log.put(start, None)
+    assert (log.held_bytes, len(log.claims)) == (0, 0)
+
+
+def test_the_oldest_gap_is_known_since_when_it_stands() -> None:
+    """It is over when the stable offset moves, or nothing is left behind it."""
+    log = Log()
+    log.put(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0))), at_ms=1_000)
+    assert log.gaps == {}
+    log.put(key_of(PLACE, "x", 2), dump(Claim(5, done(0, (3, 4)))), at_ms=2_000)
+    log.put(key_of(PLACE, "x", 3), dump(Claim(5, done(0, (6, 7)))), at_ms=3_000)
+    assert log.gaps == {PLACE: Gap(0, 2_000)}
+    log.put(key_of(PLACE, "x", 4), dump(Claim(5, done(4))), at_ms=4_000)
+    assert log.gaps == {PLACE: Gap(4, 4_000)}
+    log.put(key_of(PLACE, "x", 5), dump(Claim(5, done(7))), at_ms=5_000)
+    assert log.gaps == {}
+
+
+def test_all_is_forgotten_when_the_log_is_another_one() -> None:
+    """And whoever has made something of it knows."""
+    log = Log()
+    log.put(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0))))
+    log.forget()
+    assert (len(log.claims), log.held_bytes, log.read_to, log.life) == (0, 0, 0, 1)
+
+
+class Cluster:
+    """Says what topics there are."""
+
+    def __init__(self, own: dict[str, Any], commits: dict[str, Any]) -> None:
+        self.rows = [own, commits]
+
+    async def metadata(self, topics: Sequence[str]) -> Any:
+        rows = [SimpleNamespace(**each, get=lambda name, other, each=each: each.get(name, other)) for each in self.rows]
+        return SimpleNamespace(topics=rows)
+
+
+NO_TOPIC: dict[str, Any] = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "partitions": []}
+OF_TWENTY: dict[str, Any] = {"error_code": 0, "partitions": [None] * 20, **IDS}
+OF_SEVEN: dict[str, Any] = {"error_code": 0, "partitions": [None] * 7, **IDS}
+
+
+@pytest.fixture
+def read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are read to their ends as soon as they are opened."""
+
+    async def ready(_: FollowedLog, timeout: float = 0) -> None:
+        """Waits for nothing."""
+
+    monkeypatch.setattr(FollowedLog, "ready", ready)
+
+
+@pytest.mark.usefixtures("read_at_once")
+@pytest.mark.parametrize(("own", "commits", "count"), [(NO_TOPIC, OF_TWENTY, 20), (OF_SEVEN, OF_TWENTY, 7)])
+async def test_it_has_as_many_partitions_as_the_groups_commits(own: Any, commits: Any, count: int) -> None:
+    """When it is made; later its own number counts."""
+    commits_of_all = IndividualCommits(cast("Brokers", Cluster(own, commits)), "w")
+    logs = {id(await commits_of_all.of_group(f"group-{number}")) for number in range(300)}
+    assert len(logs) == count
+    await commits_of_all.close()
+
+
+@pytest.mark.usefixtures("read_at_once")
+async def test_brokers_without_topic_ids_can_have_none() -> None:
+    """A topic that is made anew would have what was done of the one before."""
+    old = {"error_code": 0, "partitions": [None] * 50}
+    commits = IndividualCommits(cast("Brokers", Cluster(NO_TOPIC, old)), "w")
+    with pytest.raises(OwnTopicUnfit, match=r"Kafka 2\.8"):
+        await commits.of_group("readers")
+
+
+async def test_a_log_that_is_not_read_in_time_makes_nobody_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client is told to come again."""
+
+    async def never(_: FollowedLog, timeout: float = 0) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(FollowedLog, "ready", never)
+    monkeypatch.setattr(individual_commits, "LOAD_SECONDS", 0.01)
+    commits = IndividualCommits(cast("Brokers", Cluster(NO_TOPIC, OF_TWENTY)), "w")
+    with pytest.raises(UpstreamUnavailable, match="not read to its end yet"):
+        await commits.of_group("readers")
+    await commits.close()
+
+
+@pytest.mark.usefixtures("read_at_once")
+async def test_what_nobody_asks_for_is_read_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its memory and connections go; what was counted stays."""
+    monkeypatch.setattr(individual_commits, "SWEEP_SECONDS", 0.0)
+    commits = IndividualCommits(cast("Brokers", Cluster(OF_SEVEN, OF_TWENTY)), "w", most_bytes=1)
+    found = await commits.of_group("readers")
+    found.take_in(Record(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0, (3, 4)))), 0, timestamp_ms=now_ms()))
+    found.log.tally.read = 3
+    assert commits.is_full
+    assert commits.held()["ranges"] == 1
+    found.used_at -= IDLE_SECONDS
+    await until("it is closed", lambda: not commits.is_full, pause=0)
+    assert (commits.held()["places"], commits.counts().read) == (0, 3)
+    assert await commits.of_group("readers") is not found
+    await commits.close()
