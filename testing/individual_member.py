@@ -31,12 +31,16 @@ class Committed(NamedTuple):
 
 
 class IndividualMember:
-    """Of a group without other members, on a partition; the first broker behind an address is its coordinator."""
+    """Of a group without other members, on a partition.
 
-    def __init__(self, bootstrap: str, group_id: str, topic: str, partition: int = 0) -> None:
+    Args:
+        connection: To the group's coordinator.
+    """
+
+    def __init__(self, connection: PlainConnection, group_id: str, topic: str, partition: int = 0) -> None:
         self.incarnation = 0
         """That it was told last."""
-        self._connection = PlainConnection(bootstrap)
+        self._connection = connection
         self._group_id = group_id
         self._topic = topic
         self._partition = partition

@@ -13,6 +13,7 @@ from kordon.codecs.dialect import COOPERATIVE
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import MOST_RANGES
 from kordon.testing.cluster import Cluster
+from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.individual_member import Committed, IndividualMember, Where
 from kordon.testing.managed_clients import committed, create_managed
 from kordon.testing.plain_connection import PlainConnection
@@ -46,6 +47,11 @@ def topic(admin: AdminClient) -> str:
     return name
 
 
+def member_at(bootstrap: str, group: str, topic: str, partition: int = 0) -> IndividualMember:
+    """There is one broker, so any connection is to the coordinator."""
+    return IndividualMember(PlainConnection(bootstrap), group, topic, partition)
+
+
 def commit_without_kordon(admin: AdminClient, group: str, topic: str, offset: int) -> None:
     """As kafka-consumer-groups --reset-offsets does."""
     wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
@@ -58,7 +64,7 @@ def test_proxies_tell_the_same_and_one_that_is_killed_takes_nothing_along(
 ) -> None:
     """The coordinator has the stable offset, and stock clients see nothing else of it."""
     group = f"{topic}-readers"
-    with IndividualMember(proxies[0].bootstrap, group, topic) as first:
+    with member_at(proxies[0].bootstrap, group, topic) as first:
         assert first.ask()[:2] == (-1, ())
         assert first.commit(0, text="mine") == Committed(Code.NONE, 0)
         assert first.commit(0, (3, 5), (9, 10), text="mine") == Committed(Code.NONE, 0)
@@ -68,7 +74,7 @@ def test_proxies_tell_the_same_and_one_that_is_killed_takes_nothing_along(
         assert first.ask() == told
     proxies[0].kill()
     try:
-        with IndividualMember(proxies[1].bootstrap, group, topic) as second:
+        with member_at(proxies[1].bootstrap, group, topic) as second:
             assert second.ask() == told
             assert second.commit(2, (3, 5), (9, 10)) == Committed(Code.NONE, 2)
             assert second.commit(5, (9, 10), text="yours") == Committed(Code.NONE, 5)
@@ -77,7 +83,7 @@ def test_proxies_tell_the_same_and_one_that_is_killed_takes_nothing_along(
         assert stock_metadata(open_cluster.bootstrap(), group, topic).startswith("yourskc1:")
     finally:
         proxies[0].start_again()
-    with IndividualMember(proxies[0].bootstrap, group, topic) as third:
+    with member_at(proxies[0].bootstrap, group, topic) as third:
         assert third.ask() == Where(5, ((9, 10),), told.incarnation, "yours")
 
 
@@ -92,11 +98,11 @@ def stock_metadata(bootstrap: str, group: str, topic: str) -> str:
 def test_a_reset_begins_anew(proxies: list[ProxyProcess], topic: str, admin: AdminClient) -> None:
     """Whoever was told before is told so; what was done before the reset counts no more."""
     group = f"{topic}-readers"
-    with IndividualMember(proxies[0].bootstrap, group, topic) as late:
+    with member_at(proxies[0].bootstrap, group, topic) as late:
         late.ask()
         late.commit(10, (12, 20))
         commit_without_kordon(admin, group, topic, 4)
-        with IndividualMember(proxies[1].bootstrap, group, topic) as member:
+        with member_at(proxies[1].bootstrap, group, topic) as member:
             where = member.ask()
             assert where[:2] == (4, ())
             assert where.incarnation != late.incarnation
@@ -110,7 +116,7 @@ def test_a_deleted_group_and_a_topic_made_anew_have_done_nothing(
 ) -> None:
     """Nothing of their former lives is told."""
     group = f"{topic}-readers"
-    with IndividualMember(proxies[0].bootstrap, group, topic) as member:
+    with member_at(proxies[0].bootstrap, group, topic) as member:
         member.ask()
         member.commit(10, (12, 20))
         admin.delete_consumer_groups([group])[group].result()
@@ -126,17 +132,22 @@ def test_clients_of_both_views_have_them_on_managed_topics(proxies: list[ProxyPr
     """By virtual partitions on the topic's face, and by physical ones on the topic itself."""
     name = f"managed-{uuid4().hex[:8]}"
     create_managed(proxies[0].bootstrap, name)
-    with IndividualMember(proxies[0].bootstrap, name, name, 11) as member:
-        assert member.ask()[:2] == (-1, ())
-        assert member.commit(0, (2, 3)) == Committed(Code.NONE, 0)
-    with IndividualMember(proxies[1].bootstrap, name, name, 11) as member:
-        assert member.ask()[:2] == (0, ((2, 3),))
+    with member_at(proxies[0].bootstrap, name, name, 11) as virtual:
+        assert virtual.ask()[:2] == (-1, ())
+        assert virtual.commit(0, (2, 3)) == Committed(Code.NONE, 0)
+    with IndividualMember(DialectConnection(proxies[1].bootstrap), name, name, 2) as physical:
+        first = physical.ask()
+        assert physical.commit(7, (9, 10)) == Committed(Code.NONE, 7)
+    with IndividualMember(DialectConnection(proxies[0].bootstrap), name, name, 2) as physical:
+        assert physical.ask() == Where(7, ((9, 10),), first.incarnation, "")
+    with member_at(proxies[1].bootstrap, name, name, 11) as virtual:
+        assert virtual.ask()[:2] == (0, ((2, 3),))
 
 
 def test_what_cannot_be_meant_costs_its_own_row_only(proxies: list[ProxyProcess], topic: str) -> None:
     """And whoever the coordinator refuses writes nothing."""
     group = f"{topic}-readers"
-    with IndividualMember(proxies[0].bootstrap, group, topic) as member:
+    with member_at(proxies[0].bootstrap, group, topic) as member:
         where = member.ask()
         member.commit(0, (2, 3))
         wrongs: list[dict[str, Any]] = [{"offset_ranges": b"\xff"}, {"committed_offset": -5}]
@@ -163,3 +174,26 @@ def test_it_is_announced(proxies: list[ProxyProcess]) -> None:
             asked = {"client_software_name": "x", "client_software_version": "1", "kordon_client": kordon_client}
             answer = connection.ask(apis.API_VERSIONS, 3, asked)
             assert COOPERATIVE in [each.name for each in answer.supported_features]
+
+
+def test_a_lost_log_has_groups_go_on_where_their_coordinators_have_them(
+    proxies: list[ProxyProcess], topic: str, admin: AdminClient
+) -> None:
+    """Work is done again, and none is skipped; the topic is made anew, as it was."""
+    group, own = f"{topic}-readers", "__kordon.individual_commits"
+    with member_at(proxies[0].bootstrap, group, topic) as member:
+        member.ask()
+        member.commit(3, (5, 9))
+        before = admin.list_topics().topics[own]
+        admin.delete_topics([own])[own].result()
+        wait_until("the log is another one", lambda: lost(proxies[0]))
+        told = member.ask()
+        assert told[:2] == (3, ())
+        assert member.commit(3, (5, 9)) == Committed(Code.NONE, 3)
+        assert member.ask() == Where(3, ((5, 9),), told.incarnation, "")
+    found = admin.list_topics().topics
+    assert len(found[own].partitions) == len(before.partitions) == len(found["__consumer_offsets"].partitions)
+
+
+def lost(proxy: ProxyProcess) -> bool:
+    return proxy.metric("kordon_individual_commits_failures_total", kind="lost") > 0

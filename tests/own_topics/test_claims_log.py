@@ -10,6 +10,7 @@ import pytest
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import Ranges
+from kordon.codecs.row import Row
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
@@ -172,8 +173,7 @@ class Cluster:
         self.rows = [own, commits]
 
     async def metadata(self, topics: Sequence[str]) -> Any:
-        rows = [SimpleNamespace(**each, get=lambda name, other, each=each: each.get(name, other)) for each in self.rows]
-        return SimpleNamespace(topics=rows)
+        return SimpleNamespace(topics=[Row(each) for each in self.rows])
 
 
 NO_TOPIC: dict[str, Any] = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "partitions": []}
