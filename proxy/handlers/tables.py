@@ -176,7 +176,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         ),
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
         AddPartitionsToTxn(worker.transactions, PHYSICAL),
-        Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL)),
+        Fetch(ReadCommitted(fetching, topics, worker.leaders, PHYSICAL), walks=False),
         ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL, reads=worker.reads),
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
         DialectMetadata(RetiredPartitions(topics, worker.reads.ends.of)),

@@ -29,11 +29,10 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.fetch_requests import fetch_committed
 from kordon.proxy.kafka.leaders import Leaders
-from kordon.proxy.reads.fetch_rows import asked_topic, pieces_of
+from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, found_topic, pieces_of
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import VIRTUAL, View
 
-_READ_COMMITTED: Final = 1
 _TRANSACTIONAL: Final = 0x10
 """The attribute bit of a batch of a transaction."""
 _SECONDS: Final = 5.0
@@ -47,6 +46,10 @@ class FetchServer(Protocol):
 
     async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         """Answers a request that names managed topics only."""
+        ...
+
+    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
+        """Answers a request that means virtual partitions."""
         ...
 
 
@@ -81,12 +84,19 @@ class ReadCommitted:
     async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         """Answers a request that names managed topics only; returns the response's fields."""
         answer = await self._readers.serve(version, request, client)
-        if request.get("isolation_level", 0) == _READ_COMMITTED:
-            pairs = zip(request.topics, answer.responses, strict=True)
+        return await self._completed(asked_by_table(version, request), answer)
+
+    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
+        """Answers a request that means virtual partitions; returns the response's fields."""
+        return await self._completed(asked, await self._readers.read(asked, client))
+
+    async def _completed(self, asked: AskedFetch, answer: FetchResponse) -> FetchResponse:
+        if asked.is_committed:
+            pairs = zip(asked.topics, answer.responses, strict=True)
             rows = [
-                (asked_topic(self._topics, topic), row, asked.fetch_offset)
+                (found_topic(self._topics, topic), row, offset)
                 for topic, told in pairs
-                for asked, row in zip(topic.partitions, told.partitions, strict=True)
+                for (_, _, offset, _), row in zip(topic.rows, told.partitions, strict=True)
                 if row["records"]
             ]
             await asyncio.gather(*(self._complete(topic, row, offset) for topic, row, offset in rows if topic))

@@ -11,7 +11,8 @@ from kordon.codecs.bodies import FetchRequest, FetchResponse
 from kordon.codecs.error_codes import Code
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import NO_COUNT
-from kordon.proxy.reads.fetch_rows import asked_partitions, refuse_fetch
+from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, found_topic, refuse_fetch
 from kordon.proxy.reads.fetching import Fetching
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.gating import Gates
@@ -32,17 +33,25 @@ class FetchHandler:
 
     async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         """Answers a request that names managed topics only; returns the response."""
-        self._reads.logs.prune()
+        asked = asked_by_table(version, request)
         if self._gates is not None:
+            self._reads.logs.prune()
             gate = RequestGate(self._reads, self._gates, request, client)
-            return await Fetching(self._reads, version, request, client, gate).run()
+            return await Fetching(self._reads, asked, client, gate).run()
         if any(row.get("undeleted_partition_count", NO_COUNT) != NO_COUNT for row in request.topics):
-            return self._refuse_counts(request, client)
-        return await Fetching(self._reads, version, request, client).run()
+            return self._refuse_counts(asked, client)
+        return await self.read(asked, client)
 
-    def _refuse_counts(self, request: FetchRequest, client: Client) -> FetchResponse:
+    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
+        """Answers a request that means virtual partitions; returns the response."""
+        self._reads.logs.prune()
+        return await Fetching(self._reads, asked, client).run()
+
+    def _refuse_counts(self, asked: AskedFetch, client: Client) -> FetchResponse:
         """Refuses a client that counts, as it means physical partitions, on a connection where there are none."""
-        refused = self._reads.decisions.refused
-        for asked in asked_partitions(self._reads.topics, request, means_physical=True):
-            refused(client, asked.topic, asked.stream, asked.offset, Code.INVALID_REQUEST)
-        return refuse_fetch(request, Code.INVALID_REQUEST)
+        for each in asked.topics:
+            topic = found_topic(self._reads.topics, each)
+            for partition, _, offset, _ in each.rows:
+                stream = physical_stream(partition)
+                self._reads.decisions.refused(client, topic, stream, offset, Code.INVALID_REQUEST)
+        return refuse_fetch(asked, Code.INVALID_REQUEST)

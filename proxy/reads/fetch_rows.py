@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from operator import itemgetter
+from itertools import islice
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
@@ -17,54 +17,92 @@ from kordon.codecs.bodies import (
     FetchResponseTopic,
 )
 from kordon.codecs.error_codes import Code
+from kordon.codecs.fetch_requests import FetchLook, FetchPartition
 from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built, Pieces
-from kordon.proxy.ordering.streams import Stream, physical_stream
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
 IDS_SINCE: Final = 13
 """The first version of Fetch that names topics by their ids."""
+READ_COMMITTED: Final = 1
+"""The isolation level of requests for committed records only."""
+_NO_BOUND_BYTES: Final = 2**31 - 1
+"""What a whole answer may have where requests do not say (before version 3)."""
 _NO_ID: Final = UUID(int=0)
 _ROWS_KEPT: Final = 1 << 14
 """Some 300 bytes each."""
 
 
-_PLACE: Final = itemgetter("partition", "fetch_offset")
-"""What each partition of each request is asked for, most of which have nothing new: in one call."""
+class AskedTopic(NamedTuple):
+    """A topic that a request names."""
+
+    name: str
+    """"": the request names it by its id."""
+    topic_id: UUID
+    rows: list[FetchPartition]
+
+
+class AskedFetch(NamedTuple):
+    """A request that names managed topics only."""
+
+    version: int
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    is_committed: bool
+    """Whether the client gets committed records only."""
+    topics: list[AskedTopic]
 
 
 class AskedPartition(NamedTuple):
-    """A partition's row of a request."""
+    """A partition that a request names."""
 
     number: int
-    """Of the row, over all topics."""
+    """Of its row, over all topics."""
     topic: ManagedTopic | None
     """None: nobody knows it any more."""
-    row: FetchRequestPartition
-    partition: int
-    """By which the client knows it."""
+    row: FetchPartition
     stream: Stream
-    """What the client means by that."""
-    offset: int
-    """From which on it reads."""
+    """What the client means by its number."""
 
 
-def asked_partitions(topics: ManagedTopics, request: FetchRequest, *, means_physical: bool) -> Iterator[AskedPartition]:
-    """Returns the rows of a request, in order; its numbers mean physical partitions as such, or virtual ones."""
-    number = 0
-    for topic in request.topics:
-        managed = asked_topic(topics, topic)
-        for row in topic.partitions:
-            partition, offset = _PLACE(row)
-            stream = physical_stream(partition) if means_physical else partition
-            yield AskedPartition(number, managed, row, partition, stream, offset)
-            number += 1
+def asked_by_table(version: int, request: FetchRequest) -> AskedFetch:
+    """Returns what a request asks for that the table has read."""
+    topics = [
+        AskedTopic(row.get("topic", ""), row.get("topic_id", _NO_ID), list(map(_row_by_table, row.partitions)))
+        for row in request.topics
+    ]
+    is_committed = request.get("isolation_level", 0) == READ_COMMITTED
+    max_bytes = request.get("max_bytes", _NO_BOUND_BYTES)
+    return AskedFetch(version, request.max_wait_ms, request.min_bytes, max_bytes, is_committed, topics)
+
+
+def asked_by_look(version: int, look: FetchLook) -> AskedFetch:
+    """Returns what a request asks for that was read where it lies."""
+    topics = [
+        AskedTopic(topic, _NO_ID, each.partitions())
+        if isinstance(topic := each.topic, str)
+        else AskedTopic("", topic, each.partitions())
+        for each in look.topics
+    ]
+    is_committed = look.isolation_level == READ_COMMITTED
+    return AskedFetch(version, look.max_wait_ms, look.min_bytes, look.max_bytes, is_committed, topics)
+
+
+def _row_by_table(row: FetchRequestPartition) -> FetchPartition:
+    return row.partition, row.get("current_leader_epoch", -1), row.fetch_offset, row.partition_max_bytes
 
 
 def asked_topic(topics: ManagedTopics, row: FetchRequestTopic) -> ManagedTopic | None:
     """Finds the topic that a row names, by name or by id; None: it is not served."""
     name = row.get("topic", "")
     return topics.served(name) if name else topics.served_by_id(row.topic_id)
+
+
+def found_topic(topics: ManagedTopics, asked: AskedTopic) -> ManagedTopic | None:
+    """Finds a topic that a request names; None: it is not served."""
+    return topics.served(asked.name) if asked.name else topics.served_by_id(asked.topic_id)
 
 
 def told_row(number: int, end: int, start: int, pieces: Pieces) -> FetchResponsePartition:
@@ -106,22 +144,18 @@ def nothing_new(version: int, partition: int, end: int, start: int) -> FetchResp
     return cast("FetchResponsePartition", Built(row, PARTITION_DATA.build(version, row)))
 
 
-def fetch_answer(request: FetchRequest, rows: Iterator[FetchResponsePartition]) -> FetchResponse:
+def fetch_answer(topics: Iterable[AskedTopic], rows: Iterator[FetchResponsePartition]) -> FetchResponse:
     """Makes a response of the rows of its partitions, in the order of the request."""
     return FetchResponse(
         session_id=0,  # whoever asked for a session gets none, and sends whole requests
         responses=[
-            FetchResponseTopic(
-                topic=topic.get("topic", ""),
-                topic_id=topic.get("topic_id", _NO_ID),
-                partitions=[next(rows) for _ in topic.partitions],
-            )
-            for topic in request.topics
+            FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[*islice(rows, len(topic.rows))])
+            for topic in topics
         ],
     )
 
 
-def refuse_fetch(request: FetchRequest, error: int) -> FetchResponse:
+def refuse_fetch(asked: AskedFetch, error: int) -> FetchResponse:
     """Makes a response that has nothing but an error for each partition asked for."""
-    numbers = (each.partition for topic in request.topics for each in topic.partitions)
-    return fetch_answer(request, (empty_row(number, -1, error) for number in numbers))
+    numbers = (partition for topic in asked.topics for partition, *_ in topic.rows)
+    return fetch_answer(asked.topics, (empty_row(number, -1, error) for number in numbers))

@@ -16,39 +16,47 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kordon.codecs.bodies import FetchRequest, FetchResponse
+from kordon.codecs.bodies import FetchResponse
 from kordon.codecs.error_codes import Code
+from kordon.codecs.fetch_requests import FetchPartition
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.physical_reading import log_read_by
-from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.reads.fetch_rows import AskedPartition, asked_partitions, fetch_answer, nothing_new
+from kordon.proxy.ordering.streams import Stream, physical_stream
+from kordon.proxy.reads.fetch_rows import (
+    AskedFetch,
+    AskedPartition,
+    AskedTopic,
+    fetch_answer,
+    found_topic,
+    nothing_new,
+)
 from kordon.proxy.reads.gated_fetching import RequestGate
+from kordon.proxy.reads.homes import StreamHome
 from kordon.proxy.reads.logs import PartitionLog
 from kordon.proxy.reads.looks_behind import is_stable
 from kordon.proxy.reads.partition_fetch import PartitionFetch, epoch_error
-from kordon.proxy.reads.stay_read import start_of
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 
-READ_COMMITTED: Final = 1
-"""The isolation level of requests for committed records only."""
-_NO_BOUND_BYTES: Final = 2**31 - 1
-"""What a whole answer may have where requests do not say (before version 3)."""
 _GRACE_SECONDS: Final = 1.0
 """How much longer than it may a request waits for what a broker would have had at once: the first look at a log."""
-
-
-HasNothingFor = Callable[[PartitionLog, Stream, int], bool]
-"""Whether nothing is left in a log for the reader of a stream from a position on."""
 
 
 class _Resting(NamedTuple):
     """A partition that rests."""
 
-    asked: AskedPartition
-    position: int
-    """Of its reader in the log."""
+    number: int
+    row: FetchPartition
+    home: StreamHome
+
+    @property
+    def position(self) -> int:
+        """Of its reader in the log."""
+        return self.row[2] - self.home.delta
+
+
+HasNothingFor = Callable[[StreamHome, int], bool]
+"""Whether nothing is left for the reader of a stream in its home, from a position on."""
 
 
 @dataclass(slots=True)
@@ -63,23 +71,23 @@ class _Rest:
     waits_for: asyncio.Task[int]
     resting: list[_Resting] = field(default_factory=list[_Resting])
 
-    def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> list[AskedPartition]:
+    def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> list[_Resting]:
         """Returns those for whom something may be left, or a filler is due, and keeps the others."""
         mark = self.log.high_watermark
         if mark is None or self._is_over():
             everyone, self.resting = self.resting, []
-            return [each.asked for each in everyone]
+            return everyone
         is_moved = mark != self.end
         if is_moved or self.waits_for.done():
             self.end, self.waits_for = mark, self.log.coming(mark)
         if not (is_moved or is_late):
             return []
-        awake, before = list[AskedPartition](), self.resting
+        awake, before = list[_Resting](), self.resting
         self.resting = []
         for each in before:
             is_due = is_late and each.position < mark
-            if is_due or (is_moved and not has_nothing_for(self.log, each.asked.stream, each.position)):
-                awake.append(each.asked)
+            if is_due or (is_moved and not has_nothing_for(each.home, each.position)):
+                awake.append(each)
             else:
                 self.resting.append(each)
         return awake
@@ -97,29 +105,36 @@ class Fetching:
     """What is under way for one request.
 
     Args:
-        request: Names managed topics only.
+        asked: The request.
         gate: Of a request whose partitions are the physical ones as such; None: they are virtual ones.
     """
 
-    def __init__(
-        self, reads: WorkerReads, version: int, request: FetchRequest, client: Client, gate: RequestGate | None = None
-    ) -> None:
+    def __init__(self, reads: WorkerReads, asked: AskedFetch, client: Client, gate: RequestGate | None = None) -> None:
         self._reads = reads
         self._client = client
-        self._version = version
-        self._request = request
+        self._asked = asked
         self._gate = gate
-        self._is_committed = request.get("isolation_level", 0) == READ_COMMITTED
-        self._max_bytes = max(request.get("max_bytes", _NO_BOUND_BYTES), 1)
+        self._max_bytes = max(asked.max_bytes, 1)
         """That the answer may have; the first batch goes whatever its size."""
         self._rests: dict[PartitionLog, _Rest] = {}
-        self._right_epochs: set[tuple[str, int, int, int]] = set()
         self._fetches: dict[int, PartitionFetch] = {}
         """By number, in the order of the request."""
-        may_rest = reads.limits.may_serve()
-        for asked in asked_partitions(reads.topics, request, means_physical=gate is not None):
-            if not (may_rest and asked.topic is not None and self._lay_to_rest(asked, asked.topic)):
-                self._fetches[asked.number] = self._fetch(asked)
+        first = 0
+        for each in asked.topics:
+            self._begin(each, first)
+            first += len(each.rows)
+
+    def _begin(self, asked: AskedTopic, first: int) -> None:
+        """Lets the partitions of a topic rest, or carries them on one by one."""
+        topic = found_topic(self._reads.topics, asked)
+        rows = enumerate(asked.rows, first)
+        others = self._lay_to_rest(topic, rows) if topic is not None and self._may_rest(topic) else rows
+        for number, row in others:
+            self._fetches[number] = self._fetch(AskedPartition(number, topic, row, self._stream(row[0])))
+
+    def _stream(self, partition: int) -> Stream:
+        """Returns what the client means by a number."""
+        return partition if self._gate is None else physical_stream(partition)
 
     async def run(self) -> FetchResponse:
         """Waits as long as a broker would; returns the response."""
@@ -131,7 +146,7 @@ class Fetching:
 
     async def _run(self) -> FetchResponse:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._request.max_wait_ms / 1000
+        deadline = loop.time() + self._asked.max_wait_ms / 1000
         while True:
             now = loop.time()
             wanted = self._carry_on(is_late=now >= deadline)
@@ -143,7 +158,7 @@ class Fetching:
 
     def _fetch(self, asked: AskedPartition) -> PartitionFetch:
         gate = self._gate.of(asked.topic, asked.stream) if self._gate is not None and asked.topic is not None else None
-        return PartitionFetch(self._reads, asked, self._version, gate, is_committed=self._is_committed)
+        return PartitionFetch(self._reads, asked, self._asked.version, gate, is_committed=self._asked.is_committed)
 
     def _changes(self) -> list[Awaitable[object]]:
         """Returns what is waited for beside records: changes of what holds these back."""
@@ -151,44 +166,58 @@ class Fetching:
         changes: list[Awaitable[object]] = [_changed(topic, topic.layout, topic.fence) for topic in blocked]
         return changes if self._gate is None else changes + self._gate.moves()
 
-    def _lay_to_rest(self, asked: AskedPartition, topic: ManagedTopic) -> bool:
-        """Lets a partition rest if nothing is left for its reader."""
-        layout, stream, offset = topic.layout, asked.stream, asked.offset
-        if topic.fence is not None or asked.partition < 0:
+    def _may_rest(self, topic: ManagedTopic) -> bool:
+        """Whether partitions of a topic may rest: this worker knows which records are to be seen of all there are."""
+        if not self._reads.limits.may_serve() or topic.fence is not None:
             return False
-        if self._gate is not None and self._gate.count(topic) != layout.count_in_force:
-            return False
-        home = layout.open_homes.get(stream)
-        if home is None or offset < home.virtual_start or offset < (layout.floors or {}).get(stream, 0):
-            return False
-        position = offset - home.delta
-        log = self._reads.logs.of(topic, log_read_by(stream, home.partition))
-        end = log.high_watermark
-        if end is None or not self._has_nothing_for(log, stream, position):
-            return False
-        believed = asked.row.get("current_leader_epoch", -1)
-        epochs = (topic.name, home.partition, home.move, believed)
-        if believed >= 0 and epochs not in self._right_epochs:
-            if epoch_error(self._reads, topic, home, believed):
-                return False
-            self._right_epochs.add(epochs)
-        rest = self._rests.get(log)
-        if rest is None:
-            rest = self._rests[log] = _Rest(topic, layout, log, end, log.coming(end))
-        rest.resting.append(_Resting(asked, position))
-        return True
+        return self._gate is None or self._gate.count(topic) == topic.layout.count_in_force
 
-    def _has_nothing_for(self, log: PartitionLog, stream: Stream, position: int) -> bool:
+    def _lay_to_rest(
+        self, topic: ManagedTopic, rows: Iterable[tuple[int, FetchPartition]]
+    ) -> list[tuple[int, FetchPartition]]:
+        """Lets those partitions rest for whose readers nothing is left; returns the others."""
+        # Taken for every partition of every request, most of which rest: hence local names.
+        homes, rests, layout = self._reads.logs.homes(topic), self._rests, topic.layout
+        means_virtual, is_uncommitted = self._gate is None, not self._asked.is_committed
+        right: set[tuple[int, int, int]] = set()
+        others: list[tuple[int, FetchPartition]] = []
+        for number, row in rows:
+            partition, believed, offset, _ = row
+            stream = partition if means_virtual else physical_stream(partition)
+            home = homes.get(stream) or homes.find(stream) if partition >= 0 else None
+            if home is None or offset < home.least:
+                others.append((number, row))
+                continue
+            log, position = home.log, offset - home.delta
+            has_all = position == log.high_watermark and is_uncommitted
+            if not (has_all or self._has_nothing_for(home, position)):
+                others.append((number, row))
+                continue
+            epochs = home.stay.partition, home.stay.move, believed
+            if believed >= 0 and epochs not in right:
+                if epoch_error(self._reads, topic, home.stay, believed):
+                    others.append((number, row))
+                    continue
+                right.add(epochs)
+            rest = rests.get(log)
+            if rest is None:
+                end = log.high_watermark or 0
+                rest = rests[log] = _Rest(topic, layout, log, end, log.coming(end))
+            rest.resting.append(_Resting(number, row, home))
+        return others
+
+    def _has_nothing_for(self, home: StreamHome, position: int) -> bool:
         """Whether nothing is left for a reader from its position on, as far as the log has been read.
 
         A gate that is shut changes nothing for who stands at the end. Who stands before it has to be told the true end.
         """
+        log = home.log
         mark = log.high_watermark
         if mark is None or position > mark:
             return False
-        if position < mark and (self._gate is not None or log.views.skip(stream, position) < mark):
+        if position < mark and (self._gate is not None or log.views.skip(home.stream, position) < mark):
             return False
-        return not self._is_committed or is_stable(log, stream)
+        return not self._asked.is_committed or is_stable(log, home.stream)
 
     def _carry_on(self, *, is_late: bool) -> set[asyncio.Task[int | None]] | None:
         """Carries all partitions on; returns what is to be waited for, or None if the answer can go."""
@@ -205,15 +234,18 @@ class Fetching:
                 wanted.add(fetch.waits_for)
         if any(fetch.is_unsure for fetch in self._fetches.values()):
             return wanted
-        is_enough = taken_bytes >= self._request.min_bytes and (
+        is_enough = taken_bytes >= self._asked.min_bytes and (
             taken_bytes or not any(fetch.is_behind for fetch in self._fetches.values())
         )
         return None if is_ready or is_enough else wanted
 
     def _wake(self, *, is_late: bool) -> None:
         """Has those who rest no more looked at one by one from now on."""
-        rests = self._rests.values()
-        awake = [asked for rest in rests for asked in rest.wake(self._has_nothing_for, is_late=is_late)]
+        awake = [
+            AskedPartition(each.number, rest.topic, each.row, each.home.stream)
+            for rest in self._rests.values()
+            for each in rest.wake(self._has_nothing_for, is_late=is_late)
+        ]
         if awake:
             self._rests = {log: rest for log, rest in self._rests.items() if rest.resting}
             self._fetches |= {asked.number: self._fetch(asked) for asked in awake}
@@ -225,10 +257,11 @@ class Fetching:
             for number, fetch in self._fetches.items():
                 self._note(fetch, rows[number].error_code)
         for rest in self._rests.values():
-            for asked, _ in rest.resting:
-                start = start_of(self._reads, rest.topic, asked.stream)
-                rows[asked.number] = nothing_new(self._version, asked.partition, asked.offset, start)
-        return fetch_answer(self._request, (rows[number] for number in range(len(rows))))
+            homes = self._reads.logs.homes(rest.topic)
+            for number, (partition, _, offset, _), home in rest.resting:
+                start = home.start if home.is_first else homes.start_of(home.stream)
+                rows[number] = nothing_new(self._asked.version, partition, offset, start)
+        return fetch_answer(self._asked.topics, map(rows.__getitem__, range(len(rows))))
 
     def _note(self, fetch: PartitionFetch, error_code: int) -> None:
         """Notes what a partition is answered."""

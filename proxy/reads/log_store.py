@@ -15,6 +15,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.physical_reading import AnyTenancy, tenancy_of
 from kordon.proxy.ordering.reading import Tenancy, tenancies
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.reads.homes import TopicHomes
 from kordon.proxy.reads.indexing import Indexer
 from kordon.proxy.reads.log_transactions import LogTransactions
 from kordon.proxy.reads.logs import PartitionLog
@@ -35,6 +36,8 @@ class _TopicLogs:
         self.layout = layout
         self.logs: dict[int, PartitionLog] = {}
         """By `log_read_by`."""
+        self.homes: TopicHomes | None = None
+        """Of its streams, in these logs; None: nobody has asked, or the logs have changed since."""
         self._tenancies: Mapping[int, Tenancy] = tenancies(layout)
 
     def tenancy(self, log: int) -> AnyTenancy:
@@ -92,7 +95,16 @@ class LogStore:
 
     def of(self, topic: ManagedTopic, log: int) -> PartitionLog:
         """Returns the log of a physical partition under the layout in force; `log` is by `log_read_by`."""
+        return self._log_of(self._logs_of(topic), log)
+
+    def homes(self, topic: ManagedTopic) -> TopicHomes:
+        """Returns where a topic's streams are read under the layout in force, until that or a leader changes."""
         known = self._logs_of(topic)
+        if known.homes is None:
+            known.homes = TopicHomes(known.layout, partial(self._log_of, known))
+        return known.homes
+
+    def _log_of(self, known: _TopicLogs, log: int) -> PartitionLog:
         found = known.logs.get(log)
         if found is None:
             found = known.logs[log] = self._new_log(known, log)
@@ -161,6 +173,7 @@ class LogStore:
             former = known.logs.get(log)
             if former is not None:
                 known.logs[log] = self._new_log(known, log, former.told)
+                known.homes = None
                 former.close()
 
     def _logs_of(self, topic: ManagedTopic) -> _TopicLogs:

@@ -54,16 +54,13 @@ class PartitionFetch:
     ) -> None:
         self.topic = asked.topic
         self.stream = asked.stream
-        self.offset = asked.offset
+        self._number, self._believed_epoch, self.offset, self._room_bytes = asked.row
         self.waits_for: asyncio.Task[int | None] | None = None
         """What brings more, if anything may."""
         self.gate = gate
         """May hold the partition; None: nothing does."""
         self._reads = reads
         self._is_committed = is_committed
-        self._number = asked.partition
-        self._room_bytes = asked.row.partition_max_bytes
-        self._believed_epoch = asked.row.get("current_leader_epoch", -1)
         self._error = 0
         self._trouble = 0
         """What a broker said last, if it may say otherwise in a moment."""

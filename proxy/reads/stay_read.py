@@ -19,7 +19,6 @@ from kordon.proxy.ordering.physical_reading import log_read_by
 from kordon.proxy.ordering.reading import (
     ReadingPlace,
     end_told,
-    first_readable,
     may_step_over,
     past_loss,
     position_beyond,
@@ -205,7 +204,7 @@ class StayRead:
             pieces.append(memoryview(filler(self._after, target, epoch)))
             tally.fillers += 1
             self._after = target
-        row = told_row(number, self._end(), start_of(self._reads, self._topic, self._stream), pieces)
+        row = told_row(number, self._end(), self._reads.logs.homes(self._topic).start_of(self._stream), pieces)
         stable = self._committed.stable_end(self.home_log, self._after) if self._committed is not None else None
         if stable is not None:
             row.last_stable_offset = min(stable, row.high_watermark)
@@ -269,12 +268,3 @@ class StayRead:
 
     def _tell_passed(self, **what: object) -> None:
         log.info("hole_passed", topic=self._topic.name, stream=self._stream, partition=self.stay.partition, **what)
-
-
-def start_of(reads: WorkerReads, topic: ManagedTopic, stream: Stream) -> int:
-    """Returns where a partition begins, as far as is known here."""
-
-    def log_start(partition: int) -> int:
-        return reads.logs.of(topic, log_read_by(stream, partition)).log_start or 0
-
-    return first_readable(topic.layout.chain(stream), (topic.layout.floors or {}).get(stream, 0), log_start)

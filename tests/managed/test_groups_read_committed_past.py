@@ -15,7 +15,7 @@ from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.aborted import ReadCommitted
-from kordon.proxy.reads.fetch_rows import pieces_of, told_row
+from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, pieces_of, told_row
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
@@ -60,6 +60,9 @@ async def fetch(past: Past, isolation_level: int = 1) -> FetchResponsePartition:
 
     class Readers:
         async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
+            return await self.read(asked_by_table(version, request), client)
+
+        async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
             row = told_row(0, -1, -1, Pieces(past.batches))
             return FetchResponse(responses=[FetchResponseTopic(topic="orders", partitions=[row])])
 

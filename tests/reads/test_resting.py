@@ -21,13 +21,16 @@ from kordon.proxy.reads.fetching import Fetching
 from kordon.proxy.reads.partition_fetch import PartitionFetch
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
+from kordon.testing.fake_broker import led
 from kordon.testing.random_logs import (
     FACE_ID,
+    LEADER_EPOCH,
     NAME,
     Log,
     LogBroker,
     World,
     fetch,
+    grown_world,
     read_all,
     read_from,
     readers_of,
@@ -50,7 +53,8 @@ class Stage:
         self.topic = ManagedTopic(Layout.created(NAME, UUID(int=1), 1, 4), FACE_ID)
         topics = ManagedTopics()
         topics.add(self.topic)
-        self.readers = WorkerReads(topics, self.broker, Leaders(self.broker))
+        self.leaders = Leaders(self.broker)
+        self.readers = WorkerReads(topics, self.broker, self.leaders)
 
     def write(self, v: int, value: str) -> None:
         self.log.append(tag(v, 0, 3), [value])
@@ -175,6 +179,32 @@ async def test_an_offset_beyond_the_end_of_a_log_does_not_rest() -> None:
     await stage.close()
 
 
+async def test_a_new_leader_is_read_anew_by_who_rested() -> None:
+    """What was known of the log counts no more: here it has lost its end, and has got another record there."""
+    stage = Stage()
+    at = await stage.all_read()
+    stage.log.batches, stage.log.end = stage.log.batches[:3], 3
+    stage.write(3, "another")
+    stage.broker.topics[NAME] = led({0: stage.log}, epoch=LEADER_EPOCH + 1)
+    await stage.leaders.renew(NAME)
+    assert await stage.ask(at, max_wait_ms=20) == {v: ([], 4, 4) for v in range(4)}
+    assert (await stage.ask({3: 3}, **_LATE))[3] == (["another"], 4, 4)
+    with carried_on() as awake:
+        await stage.ask(at, **_LATE)
+    assert not awake
+    await stage.close()
+
+
+async def test_who_rests_in_a_second_home_is_told_where_its_partition_begins() -> None:
+    """That is in the first one, as far as its log still begins there."""
+    world = grown_world()
+    readers, _ = readers_of(world, 1 << 20, 1 << 20)
+    await read_all(readers, [0, 1])
+    rows = await fetch(readers, {0: 3, 1: 3}, **_LATE)
+    assert {v: (row.log_start_offset, row.high_watermark) for v, row in rows.items()} == {0: (0, 3), 1: (0, 3)}
+    await readers.close()
+
+
 @pytest.mark.parametrize("fields", [_NOT_LATE, _LATE], ids=["in time", "late"])
 @given(world=worlds(), places=st.lists(st.integers(0, 1_000), min_size=1, max_size=24))
 def test_rest_changes_no_answer(fields: dict[str, int], world: World, places: list[int]) -> None:
@@ -189,7 +219,7 @@ def test_rest_changes_no_answer(fields: dict[str, int], world: World, places: li
             drawn = zip(born, itertools.cycle(places))
             at = {v: place % (told[v].high_watermark + 2) for v, place in drawn}
             rested = await fetch(readers, at, **fields)
-            with patch.object(Fetching, "_lay_to_rest", return_value=False):
+            with patch.object(Fetching, "_may_rest", return_value=False):
                 assert await fetch(readers, at, **fields) == rested
         finally:
             await readers.close()

@@ -1,0 +1,213 @@
+"""A Fetch request without construct: its topics are found by stepping over the rows of their partitions.
+
+Rows of partitions have a fixed size but for tagged fields, which clients do not send there. A request with others is
+left to the table (`codecs/messages/fetch.py`), and so is one that cannot be read: property tests prove that both find
+the same. Nothing here copies.
+
+Source: FetchRequest.json; KIP-227 (sessions), KIP-516 (topic ids).
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from kordon.codecs.errors import TooManyRows
+from kordon.codecs.look import REQUEST_LOOK_BYTES, Buffer
+from kordon.codecs.primitives import RowBudget
+
+_FLEXIBLE: Final = 12
+_IDS: Final = 13
+_SESSIONS: Final = 7
+_EPOCHS: Final = 9
+_RACKS: Final = 11
+_REPLICA_ID_IN_TAGS: Final = 15
+_ID_BYTES: Final = 16
+_INT16: Final = Struct(">h")
+_INT32: Final = Struct(">i")
+_MOST_TOPICS: Final = 5_000
+"""Stepping over so many takes some 5 ms."""
+_NO_BOUND_BYTES: Final = 2**31 - 1
+"""What a whole answer may have where requests do not say (before version 3)."""
+_NO_SESSION: Final = -1
+
+# What a row has of partition, current_leader_epoch, fetch_offset and partition_max_bytes. log_start_offset came with
+# version 5 and last_fetched_epoch with 12; tagged fields end a row from then on.
+_ROWS: Final = ((12, Struct(">iiq12xix")), (9, Struct(">iiq8xi")), (5, Struct(">iq8xi")), (0, Struct(">iqi")))
+
+FetchPartition: TypeAlias = tuple[int, int, int, int]
+"""partition, current_leader_epoch (-1: not told), fetch_offset, partition_max_bytes."""
+
+
+class FetchTopic:
+    """A topic of a request.
+
+    Attributes:
+        topic: Its name, from version 13 on its id.
+        count: How many partitions are named.
+    """
+
+    __slots__ = ("_rows", "_version", "count", "topic")
+
+    def __init__(self, topic: str | UUID, count: int, version: int, rows: memoryview) -> None:
+        self.topic = topic
+        self.count = count
+        self._version = version
+        self._rows = rows
+
+    def partitions(self) -> list[FetchPartition]:
+        """Reads the rows of its partitions."""
+        layout = _row(self._version)
+        if self._version >= _EPOCHS:
+            return [*layout.iter_unpack(self._rows)]
+        return [(partition, -1, offset, most) for partition, offset, most in layout.iter_unpack(self._rows)]
+
+
+class FetchLook(NamedTuple):
+    """What is read of a request."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation_level: int
+    session_epoch: int
+    topics: list[FetchTopic]
+
+    @property
+    def begins_session(self) -> bool:
+        """Whether it names all its partitions, so that it continues no session."""
+        return self.session_epoch <= 0
+
+
+def look_fetch(version: int, body: Buffer, rows: RowBudget | None = None) -> FetchLook | None:
+    """Reads the body of a Fetch request.
+
+    Args:
+        version: 0 to 18.
+        rows: How many topics and partitions may be read.
+
+    Returns:
+        None: it has tagged fields, forgets partitions of a session, has too many topics, or cannot be read.
+
+    Raises:
+        TooManyRows: There are more.
+    """
+    try:
+        return _look(memoryview(body), version, rows)
+    except TooManyRows:
+        raise
+    except (IndexError, ValueError, struct.error):
+        return None
+
+
+def look_fetch_frame(frame: Buffer, at: int, end: int, version: int) -> FetchLook | None:
+    """Does what `look_fetch` does, with a whole request whose size lies at `at`, and which ends at `end`."""
+    view = memoryview(frame)[:end]
+    try:
+        body_at = at + REQUEST_LOOK_BYTES + max(int(_INT16.unpack_from(view, at + REQUEST_LOOK_BYTES - 2)[0]), 0)
+        if version >= _FLEXIBLE:
+            if view[body_at]:
+                return None
+            body_at += 1
+        return _look(view[body_at:], version, None)
+    except (IndexError, ValueError, struct.error):
+        return None
+
+
+def _look(view: memoryview, version: int, budget: RowBudget | None) -> FetchLook | None:
+    at = 4 if version < _REPLICA_ID_IN_TAGS else 0
+    max_wait_ms, min_bytes = _INT32.unpack_from(view, at)[0], _INT32.unpack_from(view, at + 4)[0]
+    at += 8
+    max_bytes, isolation_level, session_epoch = _NO_BOUND_BYTES, 0, _NO_SESSION
+    if version >= 3:
+        max_bytes = _INT32.unpack_from(view, at)[0]
+        at += 4
+    if version >= 4:
+        isolation_level = view[at]
+        at += 1
+    if version >= _SESSIONS:
+        session_epoch = _INT32.unpack_from(view, at + 4)[0]
+        at += 8
+    topics: list[FetchTopic] = []
+    end = _read_topics(view, at, version, budget, topics)
+    if end is None or not _ends(view, end, version):
+        return None
+    return FetchLook(max_wait_ms, min_bytes, max_bytes, isolation_level, session_epoch, topics)
+
+
+def _read_topics(
+    view: memoryview, at: int, version: int, budget: RowBudget | None, topics: list[FetchTopic]
+) -> int | None:
+    """Adds the topics; returns where they end, None if there is something else."""
+    count, at = _count(view, at, version)
+    if not 0 <= count <= _MOST_TOPICS:
+        return None
+    if budget is not None:
+        budget.take(count, at)
+    stride = _row(version).size
+    for _ in range(count):
+        topic, at = _topic(view, at, version)
+        rows, at = _count(view, at, version)
+        behind = at + stride * rows
+        if rows < 0 or behind > len(view):
+            return None
+        if budget is not None:
+            budget.take(rows, at)
+        topics.append(FetchTopic(topic, rows, version, view[at:behind]))
+        if version >= _FLEXIBLE:
+            tags = view[at + stride - 1 : behind : stride]
+            if tags.tobytes().count(0) != rows or view[behind]:
+                return None
+            behind += 1
+        at = behind
+    return at
+
+
+def _ends(view: memoryview, at: int, version: int) -> bool:
+    """Whether what follows the topics is the rest of a request that forgets no partition and has no tagged fields."""
+    if version >= _SESSIONS:
+        forgotten, at = _count(view, at, version)
+        if forgotten:
+            return False
+    if version >= _RACKS:
+        _, at = _text(view, at, version)
+    return version < _FLEXIBLE or not view[at]
+
+
+def _row(version: int) -> Struct:
+    return next(layout for since, layout in _ROWS if version >= since)
+
+
+def _topic(view: memoryview, at: int, version: int) -> tuple[str | UUID, int]:
+    """Returns a topic's name or id, and the position behind it."""
+    if version >= _IDS:
+        return UUID(bytes=bytes(view[at : at + _ID_BYTES])), at + _ID_BYTES
+    return _text(view, at, version)
+
+
+def _text(view: memoryview, at: int, version: int) -> tuple[str, int]:
+    if version >= _FLEXIBLE:
+        length, at = _count(view, at, version)
+    else:
+        length, at = _INT16.unpack_from(view, at)[0], at + _INT16.size
+    if not 0 <= length <= len(view) - at:
+        raise IndexError(at)
+    return str(view[at : at + length], "utf-8"), at + length
+
+
+def _count(view: memoryview, at: int, version: int) -> tuple[int, int]:
+    """Returns a count or length, and the position behind it; -1 is null."""
+    if version < _FLEXIBLE:
+        return _INT32.unpack_from(view, at)[0], at + _INT32.size
+    value = shift = 0
+    while True:
+        byte = view[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value - 1, at
+        shift += 7
+        if shift > 28:
+            raise IndexError(at)
