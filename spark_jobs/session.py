@@ -156,8 +156,15 @@ def parts_of(session: SparkSession) -> int:
     return int(session.conf.get(_PARTITIONS) or 1)
 
 
-def close_session(session: SparkSession) -> None:
-    """Ends the session, and the JVM where it is this process's own, which otherwise lives as long as Python does."""
+def close_session(session: SparkSession, seconds: float = _END_SECONDS) -> None:
+    """Ends the session, and the JVM where it is this process's own, which otherwise lives as long as Python does.
+
+    Args:
+        seconds: So long the JVM may take to end.
+
+    Raises:
+        subprocess.TimeoutExpired: It took longer.
+    """
     gateway: Any = SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
     with suppress(Py4JError, OSError):  # a signal to all processes at once has ended Java already
         session.stop()
@@ -167,7 +174,7 @@ def close_session(session: SparkSession) -> None:
     with suppress(Py4JError, OSError):
         gateway.shutdown()
     process.stdin.close()
-    process.wait(timeout=_END_SECONDS)
+    process.wait(timeout=seconds)
     SparkContext._gateway = SparkContext._jvm = None  # pyright: ignore[reportPrivateUsage]
 
 

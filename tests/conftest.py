@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.testing import timeouts
+from kordon.testing import spark_classes, timeouts
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.cluster_links import links_to
@@ -44,7 +44,8 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Counts the processor time of tests that wait for nobody."""
+    """Counts the processor time of tests that wait for nobody; has each Spark begin with the classes that are kept."""
+    spark_classes.use()
     config.pluginmanager.register(timeouts)
 
 

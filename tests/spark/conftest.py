@@ -14,6 +14,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 from pyspark.sql import SparkSession
 
 from kordon.spark_jobs.session import Setup, close_session, open_session
+from kordon.testing import spark_classes
 
 _SECONDS = 900.0
 
@@ -54,6 +55,7 @@ def _let_go() -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Starts Spark when the first test asks for it, and its JVM is gone at the end."""
+    spark_classes.make()
     session = open_session(Setup(master="local[1]", needs_kafka=False))
     yield session
     close_session(session)

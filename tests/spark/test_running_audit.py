@@ -31,6 +31,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_ordinary, read_to_ends, set_configs
 from kordon.testing.ports import free_ports
+from kordon.testing.spark_classes import OPTIONS
 
 _SECONDS: Final = 900.0
 _TOO_SMALL: Final = "10"
@@ -71,7 +72,7 @@ class Running(NamedTuple):
         return self.log.read_text().splitlines()[-1]
 
 
-ENVIRONMENT: Final = {**os.environ, "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+ENVIRONMENT: Final = {**os.environ, OPTIONS: f"{os.environ.get(OPTIONS, '')} -XX:TieredStopAtLevel=1"}
 """Java of an audit that runs for days compiles much; here that would be most of what it does."""
 
 
