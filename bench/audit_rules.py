@@ -26,7 +26,7 @@ import polars as pl
 from kordon.bench.audit_day import Day
 from kordon.bench.audit_decisions import write_decisions
 from kordon.bench.audit_log import Recorded, ends_of
-from kordon.spark_jobs.job import Told
+from kordon.spark_jobs.job import BatchResult
 from kordon.spark_jobs.judging.intake import of_decisions, of_partition
 from kordon.spark_jobs.judging.judge import SETTINGS, Judge
 from kordon.spark_jobs.judging.rules.all_rules import ALL
@@ -52,7 +52,7 @@ class LocalAudit:
         )
         self._kept: list[Shipment] = []
 
-    def take(self, decisions: Sequence[bytes], first: int, end: int) -> Told:
+    def take(self, decisions: Sequence[bytes], first: int, end: int) -> BatchResult:
         """Judges what there is of rounds [first, end)."""
         settings = packed(pl.DataFrame([(_LATE_MS, False)], schema=SETTINGS, orient="row"))
         given = [Shipment(0, What.SETTINGS, "", 0, settings), *self._kept]
@@ -65,7 +65,7 @@ class LocalAudit:
             made = list(self._judge.judge(0, given))
         self.seconds["the rest"] -= sum(self.seconds.values()) - self.seconds["the rest"] - before
         self._kept = [each for each in made if each.what in {What.STATE, What.SUMMARY}]
-        return Told.of(each for each in made if each.what != What.STATE)
+        return BatchResult.of(each for each in made if each.what != What.STATE)
 
     @property
     def state_bytes(self) -> int:
@@ -99,7 +99,7 @@ class LocalAudit:
         self.seconds[name] += time.process_time() - began
 
 
-def audited(day: Day, ends: Sequence[int], audit: LocalAudit) -> Iterator[Told]:
+def audited(day: Day, ends: Sequence[int], audit: LocalAudit) -> Iterator[BatchResult]:
     """Judges a day, a micro-batch for each round before which one ends; yields what it tells."""
     with tempfile.TemporaryDirectory(prefix="kordon-bench-") as folder:
         for _ in write_decisions(day, ends, Path(folder)):
@@ -123,7 +123,7 @@ def main(*, rounds: int, micro_batches: int, quiet: int) -> None:
         audit.seconds.clear()
 
 
-def _show(told: Told, audit: LocalAudit) -> None:
+def _show(told: BatchResult, audit: LocalAudit) -> None:
     decisions, batches = (int(told.totals.get_column(name).sum()) for name in ("decisions", "batches"))
     is_large = batches > _LINES
     each, unit = (1e6 / decisions, "us for each decision") if is_large else (1e3, "ms")

@@ -82,7 +82,7 @@ class Audit:
         self.engine = Engine(spark, self.storage, self._parts, options.topics)
         # apart from the one that micro-batches ask: those run in a thread of their own
         asked = Cluster(reading.bootstrap, reading.security) if reading.bootstrap else None
-        self._brokers = first_look.Brokers(asked, reading.decisions_topic)
+        self._brokers = first_look.BrokersAway(asked, reading.decisions_topic)
         self._lag = Lag(reading, asked)
         self._stopping = False
         self._look_at = 0.0

@@ -26,7 +26,7 @@ from kordon.spark_jobs.brokers import BrokersUnavailable, PartitionKey
 from kordon.spark_jobs.delivery import Delivery
 from kordon.spark_jobs.errors import CannotCheck
 from kordon.spark_jobs.findings import Sinks
-from kordon.spark_jobs.job import Told
+from kordon.spark_jobs.job import BatchResult
 from kordon.spark_jobs.judging.judge import Judge
 from kordon.spark_jobs.judging.rule import LATE, Rule
 from kordon.spark_jobs.judging.rules import gaps
@@ -151,7 +151,7 @@ class Engine:
             batch_id = self.last_batch + 1
             given = job.settings(self._spark, self._count, late_ms=self._parts.late_ms, is_last=True)
             rows = job.judged(self._judge, self._count, given, *self._state(self._known, batch_id))
-            told = Told.of(self._storage.told_of(rows))
+            told = BatchResult.of(self._storage.told_of(rows))
             counted = self._write(told, batch_id)
             self._known = self._with_news(self._known, told)
             self._deliver(counted, batch_id, is_last=True)
@@ -165,7 +165,7 @@ class Engine:
             finally:
                 self._lock.release()
 
-    def _judged(self, rows: DataFrame, before: KnownState, batch_id: int) -> Told:
+    def _judged(self, rows: DataFrame, before: KnownState, batch_id: int) -> BatchResult:
         """Has the parts judge, and returns what they tell."""
         late_ms = self._parts.late_ms if self._has_caught_up(batch_id) else _NEVER_LATE_MS
         parts = self._count
@@ -173,7 +173,7 @@ class Engine:
         self._step("judge", batch_id)
         self._storage.write_state(job.judged(self._judge, parts, rows, given, *self._state(before, batch_id)), batch_id)
         self._step("read back", batch_id)
-        return Told.of(self._storage.told(batch_id))
+        return BatchResult.of(self._storage.told(batch_id))
 
     def _state(self, before: KnownState, batch_id: int) -> list[DataFrame]:
         rows = self._storage.state(batch_id - 1)
@@ -197,7 +197,7 @@ class Engine:
             its.get(place, 0) >= end for its, ends in zip(reached, before, strict=False) for place, end in ends.items()
         )
 
-    def _write(self, told: Told, batch_id: int) -> list[Counted]:
+    def _write(self, told: BatchResult, batch_id: int) -> list[Counted]:
         """Writes findings and what was looked at, and counts both."""
         for name, table in (("findings", told.findings), ("checked", told.checked)):
             self._step(name, batch_id)
@@ -209,7 +209,7 @@ class Engine:
             *(Counted(self._names[rule], LATE, None, count) for rule, count in late.iter_rows()),
         ]
 
-    def _fold(self, told: Told, batch_id: int) -> None:
+    def _fold(self, told: BatchResult, batch_id: int) -> None:
         """Puts the summaries of all parts together for the report."""
         for summary in self._parts.summaries:
             table = f"summaries/{summary.name}"
@@ -221,7 +221,7 @@ class Engine:
         self._step("sinks", batch_id)
         self._delivery.write(batch_id, sum(each.amount for each in counted if each.verdict != LATE), is_last=is_last)
 
-    def _with_news(self, before: KnownState, told: Told) -> KnownState:
+    def _with_news(self, before: KnownState, told: BatchResult) -> KnownState:
         known = before.with_ranges(told.checked.select("rule", "verdict").iter_rows())
         totals = before.totals.with_news(told.totals.to_dicts())
         return replace(known, parts=self._count, managed=tuple(sorted(told.managed)), totals=totals)

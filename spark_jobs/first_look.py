@@ -84,7 +84,7 @@ def _sees(cluster: Cluster, topic: str) -> bool:
         return False
 
 
-class Brokers:
+class BrokersAway:
     """Says once that brokers are away, and once that they are back.
 
     Args:

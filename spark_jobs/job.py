@@ -81,7 +81,7 @@ def _redivider(parts: int) -> Callable[[Iterable[RecordBatch]], Iterator[RecordB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class BatchResult:
     """What a micro-batch tells the driver, of all parts together."""
 
     findings: pl.DataFrame
@@ -95,7 +95,7 @@ class Told:
     """By name, of each part that has it."""
 
     @classmethod
-    def of(cls, rows: Iterable[Shipment]) -> Told:
+    def of(cls, rows: Iterable[Shipment]) -> BatchResult:
         """Returns what some shipments tell."""
         ordered = sorted(rows, key=lambda each: (each.what, each.name, each.part, each.first))
         by_what = {what: list(each) for what, each in groupby(ordered, lambda each: each.what)}

@@ -28,7 +28,7 @@ class LayoutSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Lag:
+class TopicLag:
     """The group that is furthest behind on one partition."""
 
     records: int
@@ -63,18 +63,18 @@ class AdminPages:
             "; ".join(obstacles + held),
         )
 
-    async def lags(self) -> dict[str, Lag]:
+    async def lags(self) -> dict[str, TopicLag]:
         """Asks all Kordons, of which one knows the lags, who is furthest behind; by topic.
 
         Raises:
             StatusUnavailable: The name does not resolve. A Kordon that does not answer is passed over.
         """
         pages = await asyncio.gather(*(asyncio.to_thread(_page, each) for each in await self._all()))
-        found: dict[str, Lag] = {}
+        found: dict[str, TopicLag] = {}
         for page in pages:
             for family in text_string_to_metric_families(page):
                 for sample in family.samples if family.name == _LAGS else ():
-                    lag, topic = Lag(int(sample.value), sample.labels["group"]), sample.labels["topic"]
+                    lag, topic = TopicLag(int(sample.value), sample.labels["group"]), sample.labels["topic"]
                     if topic not in found or lag.records > found[topic].records:
                         found[topic] = lag
         return found

@@ -25,7 +25,7 @@ _MOST_BY_LAG: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class TopicLoad:
     """What is seen of a topic at one moment.
 
     Attributes:
@@ -48,7 +48,7 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ScaleVerdict:
     """What a look comes to.
 
     Attributes:
@@ -78,7 +78,7 @@ class AutoscaleRule:
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
-        self._last: Look | None = None
+        self._last: TopicLoad | None = None
         self._rates: dict[int, float] = {}
         """By partition, bytes a second."""
         self._pressure: _Pressure | None = None
@@ -89,13 +89,15 @@ class AutoscaleRule:
         self._changed = now
         self._pressure = None
 
-    def decide(self, look: Look) -> Verdict:
+    def decide(self, look: TopicLoad) -> ScaleVerdict:
         """Says what to do, by this look and those before it."""
         rate = self._rate(look)
         if rate is None:
-            return Verdict(None, look.physical, "this is the first look: the load is known from the second on", None)
+            return ScaleVerdict(
+                None, look.physical, "this is the first look: the load is known from the second on", None
+            )
         wanted, why = self._wanted(look, rate)
-        verdict = Verdict(None, wanted, why, rate)
+        verdict = ScaleVerdict(None, wanted, why, rate)
         if wanted == look.physical:
             self._pressure = None
             return verdict
@@ -110,7 +112,7 @@ class AutoscaleRule:
             return replace(verdict, because=f"{why}; {waits}")
         return replace(verdict, partitions=pressure.partitions)
 
-    def _rate(self, look: Look) -> float | None:
+    def _rate(self, look: TopicLoad) -> float | None:
         """Returns how many bytes a second the topic has taken in since the last look.
 
         Where retention has taken more from a log than was written, the partition counts with its rate of before.
@@ -125,7 +127,7 @@ class AutoscaleRule:
         self._rates = {q: self._rates.get(q, 0.0) for q in look.sizes}
         return sum(self._rates.values())
 
-    def _wanted(self, look: Look, rate: float) -> tuple[int, str]:
+    def _wanted(self, look: TopicLoad, rate: float) -> tuple[int, str]:
         policy, now = self._policy, look.physical
         least, most = max(policy.minimum, look.initial), min(policy.maximum, look.virtual)
         each = f"{_size(rate / now)}/s for each of {counted(now, 'partition')}, of {_size(policy.bytes_per_second)}/s"
@@ -147,7 +149,7 @@ class AutoscaleRule:
             return now, f"{each}, but {_behind(look)}"
         return fewer, each
 
-    def _waits(self, look: Look, pressure: _Pressure) -> str:
+    def _waits(self, look: TopicLoad, pressure: _Pressure) -> str:
         """Says what the change waits for; empty: nothing."""
         policy = self._policy
         after, what = (policy.grow_after, "grows") if pressure.grows else (policy.shrink_after, "shrinks")
@@ -162,7 +164,7 @@ class AutoscaleRule:
         return f"{cools:.0f} s more to cool down" if cools > 0 else ""
 
 
-def _behind(look: Look) -> str:
+def _behind(look: TopicLoad) -> str:
     return f"group {look.group} is {counted(look.lag or 0, 'record')} behind"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kordon.proxy.commands.admin_client import StatusUnavailable
-from kordon.proxy.commands.autoscale_rule import AutoscaleRule, Look, Verdict
+from kordon.proxy.commands.autoscale_rule import AutoscaleRule, ScaleVerdict, TopicLoad
 from kordon.proxy.commands.topics_client import TopicsClient
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 
@@ -84,7 +84,7 @@ class Autoscaler:
                 self._fail(topic, UpstreamUnavailable(told))
                 continue
             lag = lags.get(topic)
-            look = Look(
+            look = TopicLoad(
                 now,
                 time_of_day,
                 layout.initial,
@@ -113,7 +113,7 @@ class Autoscaler:
         if self._is_news(topic, str(error)):
             log.warning("autoscale_blind", topic=topic, error=str(error))
 
-    async def _judge(self, topic: str, look: Look) -> None:
+    async def _judge(self, topic: str, look: TopicLoad) -> None:
         rule = self._rules[topic]
         verdict = rule.decide(look)
         if verdict.partitions is None:
@@ -139,7 +139,7 @@ class Autoscaler:
         return True
 
 
-def _figures(look: Look, verdict: Verdict) -> dict[str, object]:
+def _figures(look: TopicLoad, verdict: ScaleVerdict) -> dict[str, object]:
     rate = verdict.bytes_per_second
     return {
         "partitions": look.physical,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kordon.proxy.config.config import Upstream
     from kordon.proxy.kafka.brokers import Brokers
     from kordon.proxy.own_topics.layouts_backup import Backup
-    from kordon.proxy.own_topics.layouts_check import Comparison
+    from kordon.proxy.own_topics.layouts_check import BackupComparison
 
 Result = TypeVar("Result")
 
@@ -240,7 +240,7 @@ def _write(file: str, raw: bytes) -> None:
         raise Failed(f"{file}: {error.strerror or error}") from error
 
 
-def _print(backup: Backup, found: Comparison) -> None:
+def _print(backup: Backup, found: BackupComparison) -> None:
     """Prints what a comparison has found, a line each."""
     for topic in sorted({*backup.topics, *found.problems}):
         record = backup.topics.get(topic)

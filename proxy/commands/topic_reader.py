@@ -29,7 +29,7 @@ _MOST_UNPACKED_BYTES: Final = 256 * 1024 * 1024
 _ELSEWHERE: Final = frozenset({Code.LEADER_NOT_AVAILABLE, Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 
-class Found(NamedTuple):
+class ReadRecords(NamedTuple):
     """What was read of a partition."""
 
     records: list[SourceRecord]
@@ -63,7 +63,7 @@ class TopicReader:
         found = await self._ends.ends_of(self._topic, partitions)
         return {partition: ends.high_watermark for partition, ends in found.items()}
 
-    async def read(self, positions: Mapping[int, int], wait_ms: int) -> dict[int, Found]:
+    async def read(self, positions: Mapping[int, int], wait_ms: int) -> dict[int, ReadRecords]:
         """Reads from an offset of each partition on; partitions of which nobody says anything now are missing.
 
         Args:
@@ -81,7 +81,7 @@ class TopicReader:
         parts = await asyncio.gather(*(self._read(each, wait_ms) for each in by_node.values()))
         return {partition: found for part in parts for partition, found in part.items()}
 
-    async def _read(self, positions: Mapping[int, int], wait_ms: int) -> dict[int, Found]:
+    async def _read(self, positions: Mapping[int, int], wait_ms: int) -> dict[int, ReadRecords]:
         client = await self._brokers.leaders.connection(self._topic, next(iter(positions)), _PURPOSE)
         rows = [
             FetchRequestPartition(partition=partition, fetch_offset=offset, partition_max_bytes=_PARTITION_BYTES)
@@ -91,7 +91,7 @@ class TopicReader:
         answer = await fetch_committed(
             client, FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=_MOST_BYTES, topics=topics)
         )
-        found: dict[int, Found] = {}
+        found: dict[int, ReadRecords] = {}
         for row in (part for each in answer.responses for part in each.partitions):
             partition = row.partition_index
             if row.error_code in _ELSEWHERE:
@@ -103,7 +103,7 @@ class TopicReader:
                 found[partition] = self._opened(row, positions[partition])
         return found
 
-    async def _where_it_begins(self, partition: int, position: int) -> Found:
+    async def _where_it_begins(self, partition: int, position: int) -> ReadRecords:
         """Goes on where the partition begins now, if retention has taken what was to be read."""
         start = (await self.starts(range(partition, partition + 1)))[partition]
         if start <= position:
@@ -111,9 +111,9 @@ class TopicReader:
                 f"{self._topic}-{partition} has no offset {position} any more, up to which it was read: records are "
                 "lost there. Copy it to another target."
             )
-        return Found([], start, None)
+        return ReadRecords([], start, None)
 
-    def _opened(self, row: FetchResponsePartition, position: int) -> Found:
+    def _opened(self, row: FetchResponsePartition, position: int) -> ReadRecords:
         aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
         records: list[SourceRecord] = []
         try:
@@ -125,7 +125,7 @@ class TopicReader:
                 position = header.next_offset
         except WireError as error:
             raise CopyStopped(f"{self._topic}-{row.partition_index} at offset {position}: {error}") from error
-        return Found(records, position, row.high_watermark)
+        return ReadRecords(records, position, row.high_watermark)
 
 
 def _records(batch: memoryview, header: BatchHeader) -> Iterator[SourceRecord]:

@@ -21,7 +21,7 @@ _POLICY: Final = "cleanup.policy"
 
 
 @dataclass(frozen=True)
-class Step:
+class TopicStep:
     """One thing to do with a topic."""
 
     topic: str
@@ -40,7 +40,7 @@ class CannotApply(ValueError):  # noqa: N818 - says why not
     """Raised where a topic cannot become what is wanted, or would lose records; each line is one reason."""
 
 
-def steps_of(wanted: WantedTopic, now: TopicNow | None, *, allows_deletion: bool = False) -> list[Step]:
+def steps_of(wanted: WantedTopic, now: TopicNow | None, *, allows_deletion: bool = False) -> list[TopicStep]:
     """Returns what is to be done with a topic, in this order; nothing: it is as wanted.
 
     Args:
@@ -69,14 +69,16 @@ def steps_of(wanted: WantedTopic, now: TopicNow | None, *, allows_deletion: bool
     return [*_managing(wanted, now), *_configs(wanted, changed, is_new=now.counts is None), *_resizing(wanted, now)]
 
 
-async def steps_to(wanted: Iterable[WantedTopic], client: TopicsClient, *, allows_deletion: bool = False) -> list[Step]:
+async def steps_to(
+    wanted: Iterable[WantedTopic], client: TopicsClient, *, allows_deletion: bool = False
+) -> list[TopicStep]:
     """Returns what is to be done with topics, once the cluster has said that it may be.
 
     Raises:
         CannotApply: Something cannot be done; each line is one reason.
         UpstreamUnavailable: No answer.
     """
-    steps: list[Step] = []
+    steps: list[TopicStep] = []
     problems: list[str] = []
     for each in wanted:
         try:
@@ -96,7 +98,7 @@ async def steps_to(wanted: Iterable[WantedTopic], client: TopicsClient, *, allow
     return steps
 
 
-def _creation(wanted: WantedTopic) -> Iterator[Step]:
+def _creation(wanted: WantedTopic) -> Iterator[TopicStep]:
     name, n, v_count = wanted.name, wanted.initial_partitions or wanted.partitions, wanted.virtual_partitions
     if v_count is not None and (problem := why_not(n, n, v_count) or why_not(n, wanted.partitions, v_count)):
         raise CannotApply(f"{name}: {problem}")
@@ -106,7 +108,7 @@ def _creation(wanted: WantedTopic) -> Iterator[Step]:
     configs = "".join(f", {config}={value}" for config, value in sorted(given.items()))
     create = partial(_create, name=name, n=n, v_count=v_count, replicas=wanted.replicas, configs=given)
     text = f"create with {counted(n, 'partition')}{virtual}{replicas}{configs}"
-    yield Step(name, text, create, partial(create, only_checked=True))
+    yield TopicStep(name, text, create, partial(create, only_checked=True))
     if n != wanted.partitions:
         yield _resize(name, n, wanted.partitions, n, v_count or n)
 
@@ -130,15 +132,15 @@ def _why_not_counts(wanted: WantedTopic, now: TopicNow) -> str:
     return why_not(n, n, v_count) or why_not(n, wanted.partitions, v_count) or ""
 
 
-def _managing(wanted: WantedTopic, now: TopicNow) -> Iterator[Step]:
+def _managing(wanted: WantedTopic, now: TopicNow) -> Iterator[TopicStep]:
     v_count = wanted.virtual_partitions
     if v_count is not None and now.counts is None:
         manage = partial(_manage, wanted=wanted, v_count=v_count)
         text = f"manage with {counted(v_count, 'virtual partition')}"
-        yield Step(wanted.name, text, manage, partial(manage, only_checked=True), takes_over=now.partitions)
+        yield TopicStep(wanted.name, text, manage, partial(manage, only_checked=True), takes_over=now.partitions)
 
 
-def _resizing(wanted: WantedTopic, now: TopicNow) -> Iterator[Step]:
+def _resizing(wanted: WantedTopic, now: TopicNow) -> Iterator[TopicStep]:
     if wanted.virtual_partitions is None:
         return
     n, physical = now.partitions, now.partitions
@@ -148,15 +150,15 @@ def _resizing(wanted: WantedTopic, now: TopicNow) -> Iterator[Step]:
         yield _resize(wanted.name, physical, wanted.partitions, n, wanted.virtual_partitions)
 
 
-def _resize(name: str, before: int, after: int, n: int, v_count: int) -> Step:
+def _resize(name: str, before: int, after: int, n: int, v_count: int) -> TopicStep:
     moving = sum(old != new for old, new in zip(homes(n, before, v_count), homes(n, after, v_count), strict=True))
     verb = "grow" if before < after else "shrink"
     change = f"{verb} from {before} to {counted(after, 'partition')}"
     text = f"{change}: {moving} of {counted(v_count, 'virtual partition')} {'moves' if moving == 1 else 'move'}"
-    return Step(name, text, partial(_do_resize, name=name, count=after), resizes=True)
+    return TopicStep(name, text, partial(_do_resize, name=name, count=after), resizes=True)
 
 
-def _configs(wanted: WantedTopic, changed: Mapping[str, str | None], *, is_new: bool) -> Iterator[Step]:
+def _configs(wanted: WantedTopic, changed: Mapping[str, str | None], *, is_new: bool) -> Iterator[TopicStep]:
     """Kordon's own configs come first: a topic must have its janitor before it is compacted."""
     own = {name: value for name, value in changed.items() if name.startswith(OWN_PREFIXES)}
     if is_new and wanted.janitor:
@@ -169,7 +171,7 @@ def _configs(wanted: WantedTopic, changed: Mapping[str, str | None], *, is_new: 
         alter = partial(_alter, name=wanted.name, values=values)
         # brokers are not asked about Kordon's own of a topic that is not managed yet
         check = None if is_new and values is own else partial(alter, only_checked=True)
-        yield Step(wanted.name, f"set {says}", alter, check)
+        yield TopicStep(wanted.name, f"set {says}", alter, check)
 
 
 def _is_as(now: TopicNow, name: str, value: str | None) -> bool:

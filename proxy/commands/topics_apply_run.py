@@ -10,7 +10,7 @@ import click
 
 from kordon.codecs.shown_text import shown
 from kordon.proxy.commands.command_parts import INTERRUPTED, Failed
-from kordon.proxy.commands.topics_apply import CannotApply, Step
+from kordon.proxy.commands.topics_apply import CannotApply, TopicStep
 from kordon.proxy.commands.topics_meaning import ManageAsked, Way, managing
 from kordon.proxy.commands.topics_progress import ProgressLines, is_under_way
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kordon.proxy.commands.topics_run import TopicsRun
 
 
-def explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[Step]) -> None:
+def explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[TopicStep]) -> None:
     """Says what it means for the users of topics that become managed ones."""
     by_name = {each.name: each for each in wanted}
     for step in steps:
@@ -45,10 +45,10 @@ class ApplyRun:
         self._lines = ProgressLines("waiting until topics are settled")
         self.failed: dict[str, str] = {}
         """By topic, a line."""
-        self.left: dict[str, Step] = {}
+        self.left: dict[str, TopicStep] = {}
         """By topic, what has to wait until something else has ended."""
 
-    def do(self, steps: Sequence[Step]) -> None:
+    def do(self, steps: Sequence[TopicStep]) -> None:
         """Does all steps, or tells which are left. Takeovers of several topics go on side by side."""
         try:
             for step in steps:
@@ -72,7 +72,7 @@ class ApplyRun:
         for name in [each for each in self.left if not is_under_way(states.get(each))]:
             self._try(self.left.pop(name))
 
-    def _try(self, step: Step) -> None:
+    def _try(self, step: TopicStep) -> None:
         if step.topic in self.failed:
             return
         try:
@@ -80,7 +80,7 @@ class ApplyRun:
         except (Failed, CannotApply) as failure:
             self.failed[step.topic] = f"{step.topic}: {step.text}: {failure}"
 
-    def _do_one(self, step: Step) -> None:
+    def _do_one(self, step: TopicStep) -> None:
         if step.resizes and is_under_way(self._kordon.states([step.topic]).get(step.topic)):
             self.left[step.topic] = step
             return
@@ -95,6 +95,6 @@ class ApplyRun:
         click.echo("run this command again when that is over; kordon topics watch shows it")
 
 
-async def _do_step(step: Step, client: TopicsClient) -> str:
+async def _do_step(step: TopicStep, client: TopicsClient) -> str:
     await step.do(client)
     return f"{step.topic}: done: {step.text}"

@@ -58,7 +58,7 @@ Call = Callable[[], Awaitable[InitProducerIdResponse]]
 """Calls the client's broker by a version without id and epoch, as a new instance."""
 
 
-class Outcome(Enum):
+class LendingOutcome(Enum):
     """What comes of a request; the values are metric labels."""
 
     GIVEN = "given"
@@ -74,14 +74,14 @@ class Outcome(Enum):
     UNAVAILABLE = "unavailable"
 
 
-OUTCOMES: Final[Sequence[str]] = [each.value for each in Outcome]
+OUTCOMES: Final[Sequence[str]] = [each.value for each in LendingOutcome]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class LendingAnswer:
     """What a producer is told."""
 
-    outcome: Outcome
+    outcome: LendingOutcome
     identity: Identity | None = None
     code: int = Code.NONE
 
@@ -134,21 +134,21 @@ class EpochLending:
         """Ends what is under way."""
         await self._tasks.stop()
 
-    async def serve(self, transactional_id: str, given: Identity | None, call: Call) -> Told:
+    async def serve(self, transactional_id: str, given: Identity | None, call: Call) -> LendingAnswer:
         """Returns what a producer is told.
 
         Args:
             given: What it says that it is; None: it is a new instance.
         """
         if self._under_way >= MOST_UNDER_WAY:
-            told = Told(Outcome.BUSY)
+            told = LendingAnswer(LendingOutcome.BUSY)
         else:
             work = self._serve(transactional_id, given, call)
             told = await asyncio.shield(self._tasks.start(work, name="lend an epoch"))
         self.outcomes[told.outcome.value] += 1
         return told
 
-    async def _serve(self, transactional_id: str, given: Identity | None, call: Call) -> Told:
+    async def _serve(self, transactional_id: str, given: Identity | None, call: Call) -> LendingAnswer:
         self._under_way += 1
         try:
             return await self._lend(key_of(transactional_id), given, call)
@@ -159,7 +159,7 @@ class EpochLending:
         finally:
             self._under_way -= 1
 
-    async def _lend(self, key: str, given: Identity | None, call: Call) -> Told:
+    async def _lend(self, key: str, given: Identity | None, call: Call) -> LendingAnswer:
         kept, claim = self._kept, Claim(f"{self._name}-{next(self._numbers)}", given)
         for _ in range(_ROUNDS):
             await kept.read_to_end()
@@ -171,7 +171,7 @@ class EpochLending:
             may_take_over = kept.table.may_take_over(key, self._clock())
             decision = lent_epochs.decide(kept.table.lent(key), claim, may_take_over=may_take_over)
             if isinstance(decision, Identity):
-                return Told(Outcome.REPEATED, decision)
+                return LendingAnswer(LendingOutcome.REPEATED, decision)
             if isinstance(decision, Refusal):
                 return _refused(decision)
             sent = self._clock()
@@ -179,9 +179,9 @@ class EpochLending:
                 told = await self._called(key, claim.token, call, sent)
                 if told is not None:
                     return told
-        return Told(Outcome.BUSY)
+        return LendingAnswer(LendingOutcome.BUSY)
 
-    async def _called(self, key: str, token: str, call: Call, sent: float) -> Told | None:
+    async def _called(self, key: str, token: str, call: Call, sent: float) -> LendingAnswer | None:
         """Calls the broker until it has ended the transaction before; None: the request is to be decided anew.
 
         Args:
@@ -197,9 +197,9 @@ class EpochLending:
             if answer.error_code != Code.CONCURRENT_TRANSACTIONS:
                 if answer.error_code in _TAKES_NOTHING:
                     await self._released(key, token)
-                return Told(Outcome.REFUSED, code=answer.error_code)
+                return LendingAnswer(LendingOutcome.REFUSED, code=answer.error_code)
             if self._clock() >= until:
-                return Told(Outcome.BUSY)
+                return LendingAnswer(LendingOutcome.BUSY)
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LAST_PAUSE_SECONDS)
             await kept.read_to_end()
@@ -208,9 +208,9 @@ class EpochLending:
             sent = self._clock()
             if again is None or not await kept.write(key, again):
                 return None
-        return Told(Outcome.BUSY)
+        return LendingAnswer(LendingOutcome.BUSY)
 
-    async def _settled(self, key: str, token: str, answer: Identity) -> Told | None:
+    async def _settled(self, key: str, token: str, answer: Identity) -> LendingAnswer | None:
         """Writes what the broker has answered; None: another proxy has taken over."""
         kept = self._kept
         while True:
@@ -221,7 +221,7 @@ class EpochLending:
                 return None
             record, told = found
             if await kept.write(key, record):
-                return Told(Outcome.GIVEN, told) if isinstance(told, Identity) else _refused(told)
+                return LendingAnswer(LendingOutcome.GIVEN, told) if isinstance(told, Identity) else _refused(told)
 
     async def _released(self, key: str, token: str) -> None:
         """Writes that a call has come to nothing, so that the next request need not wait."""
@@ -231,15 +231,15 @@ class EpochLending:
             if released is not None:
                 await self._kept.write(key, released)
 
-    async def _unrecorded(self, call: Call, why: str) -> Told:
+    async def _unrecorded(self, call: Call, why: str) -> LendingAnswer:
         """Lets a new instance pass as if it came round Kordon."""
         log.warning("epoch_not_recorded", why=why, means="its producer has no next epoch after some errors")
         answer = await _in_time(call)
         if answer is None:
             return _unavailable("its broker does not answer")
         if answer.error_code:
-            return Told(Outcome.REFUSED, code=answer.error_code)
-        return Told(Outcome.UNRECORDED, Identity(answer.producer_id, answer.producer_epoch))
+            return LendingAnswer(LendingOutcome.REFUSED, code=answer.error_code)
+        return LendingAnswer(LendingOutcome.UNRECORDED, Identity(answer.producer_id, answer.producer_epoch))
 
 
 async def _in_time(call: Call) -> InitProducerIdResponse | None:
@@ -248,10 +248,10 @@ async def _in_time(call: Call) -> InitProducerIdResponse | None:
     return None
 
 
-def _refused(refusal: Refusal) -> Told:
-    return Told(Outcome.FENCED if refusal is Refusal.FENCED else Outcome.BUSY)
+def _refused(refusal: Refusal) -> LendingAnswer:
+    return LendingAnswer(LendingOutcome.FENCED if refusal is Refusal.FENCED else LendingOutcome.BUSY)
 
 
-def _unavailable(why: str) -> Told:
+def _unavailable(why: str) -> LendingAnswer:
     log.warning("epoch_not_lent", why=why, means="the client is told that there is no coordinator, and asks again")
-    return Told(Outcome.UNAVAILABLE)
+    return LendingAnswer(LendingOutcome.UNAVAILABLE)

@@ -29,7 +29,7 @@ from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Ask, Translate
 from kordon.proxy.core.verdicts import LENT_VERSIONS, WITH_IDENTITY, Route
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
-from kordon.proxy.handlers.epoch_lending import EpochLending, Outcome, Told
+from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, LendingOutcome
 from kordon.proxy.ordering.lent_epochs import Identity
 from kordon.proxy.writes.transactions import Transactions
 
@@ -48,7 +48,10 @@ def _route(api_key: int, version: int) -> Route:
 _API_VERSIONS: Final = _route(apis.API_VERSIONS, 0)
 _END_TXN: Final = _route(apis.END_TXN, 0)
 _INIT: Final = _route(apis.INIT_PRODUCER_ID, 1)
-_OFFERED: Final = {Outcome.BUSY: Code.CONCURRENT_TRANSACTIONS, Outcome.UNAVAILABLE: Code.COORDINATOR_NOT_AVAILABLE}
+_OFFERED: Final = {
+    LendingOutcome.BUSY: Code.CONCURRENT_TRANSACTIONS,
+    LendingOutcome.UNAVAILABLE: Code.COORDINATOR_NOT_AVAILABLE,
+}
 
 
 class InitProducerId(ApiHandler):
@@ -164,10 +167,10 @@ class _Asked(ConferredRequest):
         answer: InitProducerIdResponse = await ask(_INIT, init_producer_id.REQUEST.build(_INIT.version, fields))
         return answer
 
-    def _answered(self, told: Told) -> InitProducerIdResponse:
+    def _answered(self, told: LendingAnswer) -> InitProducerIdResponse:
         if told.identity is not None:
             return _row(Code.NONE, told.identity)
-        if told.outcome is Outcome.FENCED:
+        if told.outcome is LendingOutcome.FENCED:
             is_known = self._route.version >= _WITH_FENCED
             return _failed(Code.PRODUCER_FENCED if is_known else Code.INVALID_PRODUCER_EPOCH)
         return _failed(told.code or _OFFERED[told.outcome])

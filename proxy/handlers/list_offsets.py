@@ -22,7 +22,7 @@ from kordon.codecs.bodies import ListOffsetsResponseTopic as ResponseTopic
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers.settle import LocatedStream, Plan, Unsettled, find_place, found_in, settle
+from kordon.proxy.handlers.settle import LocatedStream, SettlePlan, Unsettled, find_place, found_in, settle
 from kordon.proxy.handlers.topic_rows import ServedApi, TopicRows
 from kordon.proxy.kafka.leader_requests import Form, PartitionLeaderRequests, PartitionQuestion, Row
 from kordon.proxy.kafka.operations import Operation
@@ -236,7 +236,7 @@ class ListOffsets(ServedApi[Request, Response]):
         if topic is not None and wish.timestamp == LATEST and not found.error:
             told.setdefault(topic, {})[wish.partition] = found.offset
 
-    def _plan(self, version: int, wish: OffsetWish) -> Plan:
+    def _plan(self, version: int, wish: OffsetWish) -> SettlePlan:
         if wish.timestamp < 0 and version < _MEANINGS.get(wish.timestamp, version + 1):
             raise Unsettled(Code.UNSUPPORTED_VERSION)
         place = find_place(self._topics, wish.topic, wish.partition, self._view)
@@ -246,7 +246,7 @@ class ListOffsets(ServedApi[Request, Response]):
             q: _offset_question(wish, q, current if q == place.home.partition else -1)
             for q in partitions_to_ask(visible(place.chain, place.floor), wish.timestamp)
         }
-        return Plan(place, asked, partial(self._read, wish, place))
+        return SettlePlan(place, asked, partial(self._read, wish, place))
 
     def _read(self, wish: OffsetWish, place: LocatedStream, rows: Mapping[int, Row]) -> FoundOffset:
         answers = {q: found_in(row, "offset") for q, row in rows.items()}

@@ -19,7 +19,7 @@ from kordon.codecs.bodies import OffsetForLeaderEpochResponsePartition as Respon
 from kordon.codecs.bodies import OffsetForLeaderEpochResponseTopic as ResponseTopic
 from kordon.codecs.error_codes import Code
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers.settle import Plan, Unsettled, find_place, found_in, settle
+from kordon.proxy.handlers.settle import SettlePlan, Unsettled, find_place, found_in, settle
 from kordon.proxy.handlers.topic_rows import ServedApi, TopicRows
 from kordon.proxy.kafka.leader_requests import Form, PartitionLeaderRequests, PartitionQuestion, Row
 from kordon.proxy.kafka.operations import Operation
@@ -66,12 +66,12 @@ class OffsetForLeaderEpoch(ServedApi[Request, Response]):
         ]
         return Response(topics=topics)
 
-    def _plan(self, name: str, row: RequestPartition) -> Plan:
+    def _plan(self, name: str, row: RequestPartition) -> SettlePlan:
         place = find_place(self._topics, name, row.partition, self._view)
         current = place.home_epoch(row.get("current_leader_epoch", -1))
         wanted = epoch_question(place.chain, row.leader_epoch)
         if wanted is None:
-            return Plan(place, {}, lambda _: NOTHING)
+            return SettlePlan(place, {}, lambda _: NOTHING)
         q = wanted.stay.partition
         fields = (("current_leader_epoch", current if wanted.stay.end is None else -1), ("leader_epoch", wanted.epoch))
 
@@ -85,7 +85,7 @@ class OffsetForLeaderEpoch(ServedApi[Request, Response]):
             # A shorter answer would have a client that read on through another worker begin there again.
             raise Unsettled(Code.UNKNOWN_LEADER_EPOCH)
 
-        return Plan(place, {q: PartitionQuestion(name, q, fields)}, read)
+        return SettlePlan(place, {q: PartitionQuestion(name, q, fields)}, read)
 
 
 def _epoch_row(partition: int, found: FoundOffset) -> ResponsePartition:

@@ -115,7 +115,7 @@ def find_place(topics: ManagedTopics, name: str, number: int, view: View) -> Loc
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SettlePlan:
     """How one row of a request is answered under a layout."""
 
     place: LocatedStream
@@ -128,7 +128,7 @@ class Plan:
 async def settle(
     questions: PartitionLeaderRequests,
     form: Form,
-    plans: Sequence[Callable[[], Plan]],
+    plans: Sequence[Callable[[], SettlePlan]],
     fields: Mapping[str, object],
     may_serve: Callable[[], bool],
 ) -> list[FoundOffset]:
@@ -149,7 +149,7 @@ async def settle(
     for _ in range(_ROUNDS):
         if not await _lives(may_serve, deadline):
             return [found.get(number, FoundOffset(error=Code.UNKNOWN_LEADER_EPOCH)) for number in range(len(plans))]
-        drawn: dict[int, Plan] = {}
+        drawn: dict[int, SettlePlan] = {}
         for number in range(len(plans)):
             if number not in found:
                 try:
@@ -172,7 +172,7 @@ async def _lives(may_serve: Callable[[], bool], deadline: float) -> bool:
     return True
 
 
-def _read(plan: Plan, rows: Mapping[PartitionQuestion, Row]) -> FoundOffset:
+def _read(plan: SettlePlan, rows: Mapping[PartitionQuestion, Row]) -> FoundOffset:
     try:
         return plan.read({partition: rows[question] for partition, question in plan.questions.items()})
     except Unsettled as error:

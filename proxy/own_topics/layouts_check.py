@@ -29,7 +29,7 @@ _EMPTY_ANSWERS: Final = 5
 
 
 @dataclass
-class Comparison:
+class BackupComparison:
     """What differs between a backup and a cluster, in words.
 
     Attributes:
@@ -60,9 +60,9 @@ class LayoutsCheck:
         self._ends = PartitionEnds(brokers)
         self._backup = backup
         self._in_force = in_force
-        self.found = Comparison()
+        self.found = BackupComparison()
 
-    async def run(self) -> Comparison:
+    async def run(self) -> BackupComparison:
         """Looks at every topic of the backup, and at those that it lacks.
 
         Raises:

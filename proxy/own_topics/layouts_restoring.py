@@ -20,7 +20,7 @@ from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.records import TopicRecord, Unreadable, kind_of, load, topic_of
 from kordon.proxy.own_topics.compacted_topic import LAYOUTS
 from kordon.proxy.own_topics.layouts_backup import Backup, kept_of, topic_in
-from kordon.proxy.own_topics.layouts_check import Comparison, LayoutsCheck
+from kordon.proxy.own_topics.layouts_check import BackupComparison, LayoutsCheck
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
 from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
@@ -139,7 +139,7 @@ async def take_backup(brokers: Brokers) -> tuple[Backup, dict[str, str]]:
     return backup, left_out
 
 
-async def compared(brokers: Brokers, backup: Backup, *, only: bool = False) -> Comparison:
+async def compared(brokers: Brokers, backup: Backup, *, only: bool = False) -> BackupComparison:
     """Compares a backup with a cluster.
 
     Args:
@@ -169,7 +169,7 @@ class Restoring:
         self._seen: Mapping[str, int] = {}
         """What stood in the layouts when they were looked at, by key and offset."""
 
-    async def plan(self) -> tuple[Comparison, list[NewRecord]]:
+    async def plan(self) -> tuple[BackupComparison, list[NewRecord]]:
         """Returns what was compared, and what is to be written; changes nothing.
 
         Raises:

@@ -66,7 +66,7 @@ class RuleChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class WhatIsNew:
     """What is new."""
 
     former: Former
@@ -102,13 +102,13 @@ def _sum(judged: Sequence[Judged], of: str) -> str:
     return whole(sum(getattr(each, of) for each in judged))
 
 
-def compare(tables: Tables, former: Former) -> Comparison:
+def compare(tables: Tables, former: Former) -> WhatIsNew:
     """Compares an audit with a former one."""
     then = {row["finding_id"]: row for row in former.tables.findings}
     now = {row["finding_id"]: row for row in tables.findings}
     marks = {name: mark for name, row in now.items() if (mark := _mark(row, then.get(name)))}
     rules = _rules(tables, former.tables)
-    return Comparison(
+    return WhatIsNew(
         former=former,
         verdict=overall([now[name] for name in marks], _checked(rules, former)),
         marks=marks,

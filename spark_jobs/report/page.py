@@ -23,7 +23,7 @@ import kordon
 from kordon.codecs.shown_text import shown
 from kordon.spark_jobs.report import words
 from kordon.spark_jobs.report.commands import MOST_RECORDS
-from kordon.spark_jobs.report.compare import Comparison, Former, compare
+from kordon.spark_jobs.report.compare import Former, WhatIsNew, compare
 from kordon.spark_jobs.report.findings import Proof, ShownFinding, findings
 from kordon.spark_jobs.report.tables import Row, Tables, read
 from kordon.spark_jobs.report.timeline import Timeline
@@ -65,7 +65,7 @@ class Report:
     findings_count: int
     decisions: Sequence[Proof]
     """Those that findings name and that are at hand."""
-    comparison: Comparison | None
+    comparison: WhatIsNew | None
     """With a former audit; None: it is not compared."""
     topics: Sequence[ShownTopic]
     span: ReadSpan

@@ -22,7 +22,7 @@ _THINNEST_FINDING: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Box:
     """A box with what it stands for."""
 
     style: str
@@ -52,7 +52,7 @@ class Panel:
     height: float
     ticks: list[AxisMark] = field(default_factory=list[AxisMark])
     curves: list[Curve] = field(default_factory=list[Curve])
-    marks: list[Mark] = field(default_factory=list[Mark])
+    marks: list[Box] = field(default_factory=list[Box])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +157,7 @@ def _layouts(story: Story, x: Scale, top: float) -> Panel:
         )
         label = str(row["u"]) if width >= 14 else ""
         panel.marks.append(
-            Mark(style="layout", x=left, y=y(row["u"]), width=width, height=y(0) - y(row["u"]), title=told, label=label)
+            Box(style="layout", x=left, y=y(row["u"]), width=width, height=y(0) - y(row["u"]), title=told, label=label)
         )
     return panel
 
@@ -192,10 +192,10 @@ def _events(story: Story, x: Scale, top: float) -> Panel:
     return panel
 
 
-def _bar(style: str, span: tuple[float, float], y: float, title: str) -> Mark:
+def _bar(style: str, span: tuple[float, float], y: float, title: str) -> Box:
     thinnest = _THINNEST_FINDING if style.startswith("finding") else _THINNEST
     width = round(max(thinnest, span[1] - span[0]), 1)
-    return Mark(style=style, x=min(span[0], RIGHT - width), y=y, width=width, height=12, title=title)
+    return Box(style=style, x=min(span[0], RIGHT - width), y=y, width=width, height=12, title=title)
 
 
 def _rates(story: Story, x: Scale, top: float) -> Panel:

@@ -21,7 +21,7 @@ from kordon.bench.audit_rules import LocalAudit
 from kordon.bench.audit_topics import topics_of
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.spark_jobs.brokers import PartitionKey
-from kordon.spark_jobs.job import Told
+from kordon.spark_jobs.job import BatchResult
 from kordon.spark_jobs.judging.rules import gaps, txn_witness
 from kordon.spark_jobs.judging.rules.all_rules import ALL
 from kordon.spark_jobs.judging.shipments import What
@@ -132,9 +132,9 @@ def test_what_retention_takes_was_read_before() -> None:
 
 def audited(
     files: list[dict[str, list[bytes]]], change: Callable[[bytes], bytes | None] = lambda line: line
-) -> list[Told]:
+) -> list[BatchResult]:
     """Judges the day, each of whose lines may be changed or left out."""
-    audit, found = LocalAudit(DAY), list[Told]()
+    audit, found = LocalAudit(DAY), list[BatchResult]()
     for its, first, end in zip(files, (0, *ENDS), ENDS, strict=False):
         lines = [change(line) for each in its.values() for line in each]
         found.append(audit.take([line for line in lines if line is not None], first, end))

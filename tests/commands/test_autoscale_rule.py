@@ -4,7 +4,7 @@ from datetime import time
 from typing import Any
 
 from kordon.proxy.commands.autoscale_policy import Policy
-from kordon.proxy.commands.autoscale_rule import AutoscaleRule, Look, Verdict
+from kordon.proxy.commands.autoscale_rule import AutoscaleRule, ScaleVerdict, TopicLoad
 
 TARGET = 1000
 POLICY = {
@@ -25,13 +25,13 @@ class Topic:
         self.now, self.physical, self.sizes = 0.0, physical, dict.fromkeys(range(24), 0)
         self.look()
 
-    def look(self, bytes_per_second: float = 0.0, seconds: float = 10.0, **seen: Any) -> Verdict:
+    def look(self, bytes_per_second: float = 0.0, seconds: float = 10.0, **seen: Any) -> ScaleVerdict:
         """Lets time pass under a load, spread evenly, and returns the verdict."""
         self.now += seconds
         for q in range(self.physical):
             self.sizes[q] += round(bytes_per_second * seconds / self.physical)
         sizes = {q: self.sizes[q] for q in range(self.physical)}
-        return self.rule.decide(Look(self.now, seen.pop("at", time(12)), 3, self.physical, 48, sizes, **seen))
+        return self.rule.decide(TopicLoad(self.now, seen.pop("at", time(12)), 3, self.physical, 48, sizes, **seen))
 
     def follow(self, bytes_per_second: float, looks: int, **seen: Any) -> list[int]:
         """Does what verdicts say for some looks; returns the numbers of partitions that the topic got."""
@@ -47,7 +47,7 @@ class Topic:
 def test_first_look_changes_nothing() -> None:
     """A load shows between two looks only."""
     rule = AutoscaleRule(Policy.model_validate(POLICY))
-    verdict = rule.decide(Look(0.0, time(12), 3, 3, 48, {0: 10**12}))
+    verdict = rule.decide(TopicLoad(0.0, time(12), 3, 3, 48, {0: 10**12}))
     assert (verdict.partitions, verdict.bytes_per_second) == (None, None)
 
 

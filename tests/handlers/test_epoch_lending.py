@@ -11,7 +11,7 @@ from kordon.codecs.bodies import InitProducerIdResponse
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.handlers import epoch_lending
-from kordon.proxy.handlers.epoch_lending import EpochLending, Outcome, Told
+from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, LendingOutcome
 from kordon.proxy.ordering.lent_epoch_records import key_of
 from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, TAKE_OVER_SECONDS, Claim, Identity, Lent
 from kordon.proxy.ordering.lent_table import LentTable
@@ -102,17 +102,19 @@ def lending(records: Records, kept: InMemory) -> EpochLending:
     return EpochLending(kept, lambda: records.now)
 
 
-def given(epoch: int) -> Told:
-    return Told(Outcome.GIVEN, Identity(7, epoch))
+def given(epoch: int) -> LendingAnswer:
+    return LendingAnswer(LendingOutcome.GIVEN, Identity(7, epoch))
 
 
 async def test_a_producer_gets_its_next_epoch_once(lending: EpochLending, broker: Broker) -> None:
     """Whoever has come before it gets nothing, and who asks again is told the same."""
     assert await lending.serve(ID, None, broker.call) == given(0)
     assert await lending.serve(ID, Identity(7, 0), broker.call) == given(1)
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == Told(Outcome.REPEATED, Identity(7, 1))
+    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(
+        LendingOutcome.REPEATED, Identity(7, 1)
+    )
     assert await lending.serve(ID, Identity(7, 1), broker.call) == given(2)
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == Told(Outcome.FENCED)
+    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
     assert broker.calls == 3
     assert (lending.outcomes["given"], lending.outcomes["repeated"], lending.outcomes["fenced"]) == (3, 1, 1)
 
@@ -138,12 +140,12 @@ async def test_of_two_proxies_one_calls(records: Records, broker: Broker) -> Non
     broker.held = asyncio.Event()
     serving = asyncio.ensure_future(one.serve(ID, None, broker.call))
     await broker.called.wait()
-    assert await other.serve(ID, None, broker.call) == Told(Outcome.BUSY)
+    assert await other.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.BUSY)
     records.now += TAKE_OVER_SECONDS
     broker.held.set()
     assert await other.serve(ID, None, broker.call) == given(1)
     # who was taken over from has lost what its call gave, and decides anew, while the other's claim stands
-    assert await serving == Told(Outcome.BUSY)
+    assert await serving == LendingAnswer(LendingOutcome.BUSY)
     assert broker.calls == 2
 
 
@@ -153,7 +155,7 @@ async def test_of_two_claims_at_once_one_counts(records: Records, broker: Broker
     broker.held = asyncio.Event()
     serving = [asyncio.ensure_future(each.serve(ID, None, broker.call)) for each in two]
     done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
-    assert [each.result() for each in done] == [Told(Outcome.BUSY)]
+    assert [each.result() for each in done] == [LendingAnswer(LendingOutcome.BUSY)]
     broker.held.set()
     assert given(0) in await asyncio.gather(*serving)
     assert broker.calls == 1
@@ -174,7 +176,7 @@ async def test_a_transaction_that_does_not_end_is_not_waited_for_for_ever(
     """The client asks again."""
     monkeypatch.setattr(epoch_lending, "END_SECONDS", 0.0)
     broker.first = [BUSY]
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.BUSY)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.BUSY)
 
 
 async def test_no_call_is_made_late(lending: EpochLending, broker: Broker, records: Records, kept: InMemory) -> None:
@@ -184,7 +186,7 @@ async def test_no_call_is_made_late(lending: EpochLending, broker: Broker, recor
         records.now += CALL_SECONDS
 
     kept.on_write = slow
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.BUSY)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.BUSY)
     assert broker.calls == 0
 
 
@@ -192,7 +194,7 @@ async def test_no_call_is_made_late(lending: EpochLending, broker: Broker, recor
 async def test_what_the_broker_refuses_keeps_nobody_waiting(lending: EpochLending, broker: Broker, code: Code) -> None:
     """Its error goes to the client."""
     broker.first = [InitProducerIdResponse(error_code=code)]
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.REFUSED, code=code)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.REFUSED, code=code)
     assert await lending.serve(ID, None, broker.call) == given(0)
 
 
@@ -201,9 +203,9 @@ async def test_after_an_error_that_may_have_taken_an_epoch_the_claim_stands(
 ) -> None:
     """What comes of it is seen by the next call."""
     broker.first = [InitProducerIdResponse(error_code=Code.COORDINATOR_NOT_AVAILABLE)]
-    refused = Told(Outcome.REFUSED, code=Code.COORDINATOR_NOT_AVAILABLE)
+    refused = LendingAnswer(LendingOutcome.REFUSED, code=Code.COORDINATOR_NOT_AVAILABLE)
     assert await lending.serve(ID, None, broker.call) == refused
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.BUSY)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.BUSY)
     records.now += TAKE_OVER_SECONDS
     assert await lending.serve(ID, None, broker.call) == given(0)
 
@@ -228,14 +230,14 @@ async def test_a_broker_that_does_not_answer(
     """The client looks for its coordinator again."""
     monkeypatch.setattr(epoch_lending, "ANSWER_SECONDS", 0.01)
     broker.held = asyncio.Event()
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.UNAVAILABLE)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
 
 
 async def test_a_log_that_is_away_is_waited_for(lending: EpochLending, broker: Broker, kept: InMemory) -> None:
     """By the client, which asks again. No epoch is taken meanwhile."""
     kept.is_away = True
     for identity in (None, Identity(7, 0)):
-        assert await lending.serve(ID, identity, broker.call) == Told(Outcome.UNAVAILABLE)
+        assert await lending.serve(ID, identity, broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
     assert broker.calls == 0
 
 
@@ -245,10 +247,12 @@ async def test_without_a_log_new_instances_go_on_as_without_kordon(
     """Others cannot be told from those whom another instance has fenced."""
     kept.problem = "Kordon may not create it"
     assert not lending.is_possible
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.UNRECORDED, Identity(7, 0))
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == Told(Outcome.UNAVAILABLE)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.UNRECORDED, Identity(7, 0))
+    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
     broker.first = [InitProducerIdResponse(error_code=Code.NOT_COORDINATOR)]
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.REFUSED, code=Code.NOT_COORDINATOR)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(
+        LendingOutcome.REFUSED, code=Code.NOT_COORDINATOR
+    )
 
 
 async def test_a_full_table_takes_up_no_more(records: Records, broker: Broker) -> None:
@@ -256,8 +260,8 @@ async def test_a_full_table_takes_up_no_more(records: Records, broker: Broker) -
     kept = InMemory(records, most_ids=1)
     lending = EpochLending(kept, lambda: records.now)
     assert await lending.serve(ID, None, broker.call) == given(0)
-    assert (await lending.serve("other", None, broker.call)).outcome is Outcome.UNRECORDED
-    assert await lending.serve("other", Identity(7, 1), broker.call) == Told(Outcome.UNAVAILABLE)
+    assert (await lending.serve("other", None, broker.call)).outcome is LendingOutcome.UNRECORDED
+    assert await lending.serve("other", Identity(7, 1), broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
     assert len(records.entries) == 2
 
 
@@ -266,7 +270,7 @@ async def test_what_a_later_version_has_written_is_left_to_it(
 ) -> None:
     """While proxies are upgraded, clients ask until they come to a new one."""
     records.entries.append((KEY, None))
-    assert await lending.serve(ID, None, broker.call) == Told(Outcome.UNAVAILABLE)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
     assert broker.calls == 0
 
 
@@ -279,7 +283,7 @@ async def test_no_more_than_so_many_are_under_way(
     serving = asyncio.ensure_future(lending.serve(ID, None, broker.call))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert await lending.serve("other", None, broker.call) == Told(Outcome.BUSY)
+    assert await lending.serve("other", None, broker.call) == LendingAnswer(LendingOutcome.BUSY)
     broker.held.set()
     assert await serving == given(0)
 
@@ -288,7 +292,7 @@ async def test_who_comes_round_kordon_fences(lending: EpochLending, broker: Brok
     """An epoch that nothing explains has gone to somebody else."""
     assert await lending.serve(ID, None, broker.call) == given(0)
     await broker.call()
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == Told(Outcome.FENCED)
+    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
 
 
 async def test_a_claim_of_another_is_taken_over_by_its_own_producer_alone(
@@ -298,7 +302,7 @@ async def test_a_claim_of_another_is_taken_over_by_its_own_producer_alone(
     claim = Claim("another-1", Identity(7, 1))
     records.entries.append((KEY, Lent(4, Identity(7, 1), Identity(7, 0), claim=claim)))
     broker.epochs = count(2)
-    assert await lending.serve(ID, Identity(7, 1), broker.call) == Told(Outcome.BUSY)
+    assert await lending.serve(ID, Identity(7, 1), broker.call) == LendingAnswer(LendingOutcome.BUSY)
     records.now += TAKE_OVER_SECONDS
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == Told(Outcome.FENCED)
+    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
     assert await lending.serve(ID, Identity(7, 1), broker.call) == given(2)

@@ -11,7 +11,7 @@ from kordon.codecs.messages import request, response
 from kordon.proxy.core.interception import Confer
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
-from kordon.proxy.handlers.epoch_lending import EpochLending, Outcome, Told
+from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, LendingOutcome
 from kordon.proxy.handlers.init_producer_id import InitProducerId
 from kordon.proxy.ordering.lent_epochs import Identity
 from kordon.proxy.topics.managed_topics import ManagedTopics
@@ -27,7 +27,7 @@ IDENTITY = {"producer_id": 7, "producer_epoch": 3}
 class Lending(EpochLending):
     """Tells what it is to tell, and notes what it is asked; the broker is called once."""
 
-    def __init__(self, told: Told | None = None) -> None:
+    def __init__(self, told: LendingAnswer | None = None) -> None:
         self.told = told
         self.asked: list[tuple[str, Identity | None]] = []
 
@@ -35,16 +35,18 @@ class Lending(EpochLending):
     def is_possible(self) -> bool:
         return True
 
-    async def serve(self, transactional_id: str, given: Identity | None, call: Any) -> Told:
+    async def serve(self, transactional_id: str, given: Identity | None, call: Any) -> LendingAnswer:
         self.asked.append((transactional_id, given))
         answer = await call()
-        return self.told or Told(Outcome.GIVEN, Identity(answer.producer_id, answer.producer_epoch))
+        return self.told or LendingAnswer(LendingOutcome.GIVEN, Identity(answer.producer_id, answer.producer_epoch))
 
 
 class Connection:
     """A client's connection to a broker that speaks InitProducerId up to some version."""
 
-    def __init__(self, newest: int, told: Told | None = None, *, may_write: int = Code.INVALID_PRODUCER_ID_MAPPING):
+    def __init__(
+        self, newest: int, told: LendingAnswer | None = None, *, may_write: int = Code.INVALID_PRODUCER_ID_MAPPING
+    ):
         self.lending = Lending(told)
         self.noted = Noted()
         self.guard = guard_of(ManagedTopics(), [InitProducerId(self.lending)], journal=self.noted.journal)
@@ -147,14 +149,17 @@ async def test_without_a_transactional_id_the_broker_gives_another_id() -> None:
 @pytest.mark.parametrize(
     ("told", "codes"),
     [
-        (Told(Outcome.FENCED), [Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED]),
-        (Told(Outcome.BUSY), [Code.CONCURRENT_TRANSACTIONS] * 2),
-        (Told(Outcome.UNAVAILABLE), [Code.COORDINATOR_NOT_AVAILABLE] * 2),
-        (Told(Outcome.REFUSED, code=Code.INVALID_TRANSACTION_TIMEOUT), [Code.INVALID_TRANSACTION_TIMEOUT] * 2),
+        (LendingAnswer(LendingOutcome.FENCED), [Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED]),
+        (LendingAnswer(LendingOutcome.BUSY), [Code.CONCURRENT_TRANSACTIONS] * 2),
+        (LendingAnswer(LendingOutcome.UNAVAILABLE), [Code.COORDINATOR_NOT_AVAILABLE] * 2),
+        (
+            LendingAnswer(LendingOutcome.REFUSED, code=Code.INVALID_TRANSACTION_TIMEOUT),
+            [Code.INVALID_TRANSACTION_TIMEOUT] * 2,
+        ),
     ],
-    ids=lambda each: each.outcome.value if isinstance(each, Told) else "",
+    ids=lambda each: each.outcome.value if isinstance(each, LendingAnswer) else "",
 )
-async def test_refusals_are_those_that_clients_know(told: Told, codes: list[Code]) -> None:
+async def test_refusals_are_those_that_clients_know(told: LendingAnswer, codes: list[Code]) -> None:
     """In each version."""
     one = Connection(OLD, told)
     found = [await one.sends(version, transactional_id=ID, **IDENTITY) for version in (3, 4)]
@@ -194,7 +199,7 @@ async def test_what_cannot_be_read_is_the_brokers_business() -> None:
 
 async def test_what_producers_are_told_is_on_record() -> None:
     """As it is of what brokers answer."""
-    one = Connection(OLD, Told(Outcome.FENCED))
+    one = Connection(OLD, LendingAnswer(LendingOutcome.FENCED))
     await one.sends(4, transactional_id=ID, **IDENTITY)
     (decision,) = one.noted.of(Kind.ADMIT)
     assert decision.evidence == {

@@ -13,7 +13,7 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 import polars as pl
 
 from kordon.codecs.decision import Kind
-from kordon.spark_jobs.job import Told
+from kordon.spark_jobs.job import BatchResult
 from kordon.spark_jobs.judging.intake import of_decisions, of_partition
 from kordon.spark_jobs.judging.judge import SETTINGS, Judge
 from kordon.spark_jobs.judging.rules.all_rules import ALL
@@ -64,7 +64,7 @@ def _change(inside: Any, chance: random.Random) -> None:
         inside[place] = chance.choice(JUNK)
 
 
-def judged(lines: list[bytes], history: History) -> Told:
+def judged(lines: list[bytes], history: History) -> BatchResult:
     """What comes of some records of the log, and then of nothing more."""
     kept: list[Shipment] = []
     told: list[Shipment] = []
@@ -83,7 +83,7 @@ def judged(lines: list[bytes], history: History) -> Told:
         made = list(JUDGE.judge(0, [Shipment(0, What.SETTINGS, "", 0, packed(row)), *kept, *new]))
         kept = [each for each in made if each.what in {What.STATE, What.SUMMARY}]
         told += [each for each in made if each.what != What.STATE]
-    return Told.of(told)
+    return BatchResult.of(told)
 
 
 SOME: Final = range(12)

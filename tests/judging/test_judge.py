@@ -12,7 +12,7 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 
 import polars as pl
 
-from kordon.spark_jobs.job import Told
+from kordon.spark_jobs.job import BatchResult
 from kordon.spark_jobs.judging.intake import of_decisions, of_partition
 from kordon.spark_jobs.judging.judge import SETTINGS, Judge
 from kordon.spark_jobs.judging.rules.all_rules import ALL
@@ -49,7 +49,7 @@ class Audit:
     def __init__(self, parts: int) -> None:
         self.parts = parts
         self.kept: list[Shipment] = []
-        self.told: list[Told] = []
+        self.told: list[BatchResult] = []
 
     def take(self, histories: Sequence[History], piece: int, *, is_last: bool = False) -> None:
         """Judges one micro-batch."""
@@ -61,7 +61,7 @@ class Audit:
             given[each.part].append(each)
         out = [each for part, shipments in given.items() for each in JUDGE.judge(part, reversed(shipments))]
         self.kept = [each for each in out if each.what in {What.STATE, What.SUMMARY}]
-        self.told.append(Told.of(each for each in out if each.what != What.STATE))
+        self.told.append(BatchResult.of(each for each in out if each.what != What.STATE))
 
     def redivide(self, parts: int) -> None:
         """Goes on with another number of parts."""

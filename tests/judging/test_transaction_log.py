@@ -15,7 +15,7 @@ from kordon.proxy.ordering.transactions.absences import Absences
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Event, Marker, Protocol, Witness
 from kordon.proxy.ordering.transactions.outcome import Outcome, is_witnessed, outcome_of
-from kordon.spark_jobs.judging.rules.transaction_log import V1, V2, Judgement, Producer, Standing, Writes
+from kordon.spark_jobs.judging.rules.transaction_log import V1, V2, Judgement, LoggedProducer, Standing, Writes
 
 P = 7
 GOOD, WRONG, DOUBT, UNREAD = Standing.WITNESSED, Standing.UNWITNESSED, Standing.DOUBTED, Standing.UNREAD
@@ -51,12 +51,12 @@ def steps(text: str) -> list[Step]:
     return found
 
 
-def played(log: Iterable[Step], protocol: int, producer: Producer | None = None) -> dict[int, Told | None]:
+def played(log: Iterable[Step], protocol: int, producer: LoggedProducer | None = None) -> dict[int, Told | None]:
     """By the place of each data that its own transaction is proven to have committed, what is said of it.
 
     Witnessed data say nothing more, and have None.
     """
-    one = producer or Producer(is_whole=True)
+    one = producer or LoggedProducer(is_whole=True)
     told: dict[int, Told | None] = {}
 
     def judge(judgements: Iterable[Judgement]) -> None:
@@ -143,11 +143,11 @@ def test_of_a_log_whose_beginning_is_not_known_nothing_is_proven_before_its_firs
     protocol: int, own: str
 ) -> None:
     """The witness may have been there, or a marker may be a repetition; the first witness ends that."""
-    read_later, forgotten = Producer(is_whole=False), Producer(is_whole=False, is_ended=True)
+    read_later, forgotten = LoggedProducer(is_whole=False), LoggedProducer(is_whole=False, is_ended=True)
     assert played(steps(f"d5 {own}"), protocol, read_later) == {0: Told(UNREAD)}
     assert played(steps(f"d5 {own}"), protocol, forgotten) == {0: MAYBE_SHOWN}
-    assert played(steps(f"C5 d5 {own}"), protocol, Producer(is_whole=False)) == {1: MAYBE_SHOWN}
-    assert played(steps(f"W4 C5 d5 {own}"), protocol, Producer(is_whole=False)) == {2: SHOWN}
+    assert played(steps(f"C5 d5 {own}"), protocol, LoggedProducer(is_whole=False)) == {1: MAYBE_SHOWN}
+    assert played(steps(f"W4 C5 d5 {own}"), protocol, LoggedProducer(is_whole=False)) == {2: SHOWN}
 
 
 def logs(protocol: int) -> st.SearchStrategy[list[Step]]:

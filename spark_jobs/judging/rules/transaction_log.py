@@ -72,7 +72,7 @@ class Judgement(NamedTuple):
 
 
 @dataclass(slots=True)
-class Producer:
+class LoggedProducer:
     """What is known of a producer in one log."""
 
     is_whole: bool

@@ -26,7 +26,7 @@ from kordon.spark_jobs.judging.rules.transaction_log import (
     COMMIT,
     NO_EPOCH,
     Judgement,
-    Producer,
+    LoggedProducer,
     Standing,
     Writes,
 )
@@ -92,7 +92,7 @@ _Place: TypeAlias = tuple[str, int]
 _Row: TypeAlias = dict[str, Any]
 
 
-class Seen(NamedTuple):
+class JudgedTransactions(NamedTuple):
     """What came of a micro-batch."""
 
     state: State
@@ -103,7 +103,7 @@ class Seen(NamedTuple):
     """`CHECKED`: of these none, of all others what can be said."""
 
 
-def seen(facts: Facts, state: State) -> Seen:
+def seen(facts: Facts, state: State) -> JudgedTransactions:
     """Goes on with all logs by what is new in a micro-batch.
 
     Args:
@@ -124,7 +124,7 @@ def seen(facts: Facts, state: State) -> Seen:
         told = logs.producers(facts.newest_ms)
         producers, writes = stacked(_PRODUCERS, others, told[0]), stacked(_KEPT_WRITES, their_writes, told[1])
     kept = _bounded(places, producers, writes, facts, logs)
-    return Seen(kept, shaped(pl.DataFrame(logs.committed, schema=WRITES), WRITES), logs.checked())
+    return JudgedTransactions(kept, shaped(pl.DataFrame(logs.committed, schema=WRITES), WRITES), logs.checked())
 
 
 def _read(facts: Facts, known: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -244,14 +244,14 @@ class _Logs:
     def __init__(self, known: dict[_Place, int]) -> None:
         self.committed: list[_Row] = []
         self._known = known
-        self._logs: dict[_Place, dict[int, Producer]] = {}
+        self._logs: dict[_Place, dict[int, LoggedProducer]] = {}
         self._checked: dict[tuple[str, int, int, str], _Range] = {}
 
     def load(self, producers: pl.DataFrame, writes: pl.DataFrame) -> None:
         """Takes what was kept of producers."""
         for row in producers.iter_rows(named=True):
             log = self._logs.setdefault((row["topic"], row["partition"]), {})
-            log[row["producer_id"]] = Producer(**{name: row[name] for name in _FACTS})
+            log[row["producer_id"]] = LoggedProducer(**{name: row[name] for name in _FACTS})
         for row in writes.iter_rows(named=True):
             producer = self._logs[row["topic"], row["partition"]][row["producer_id"]]
             its = Writes(**{name: row[name] for name in Writes._fields})
@@ -276,12 +276,12 @@ class _Logs:
             else:
                 self._judge(place, producer_id, producer.see_marker(writes[0], is_commit=kind == COMMIT))
 
-    def _producer(self, place: _Place, producer_id: int) -> Producer:
+    def _producer(self, place: _Place, producer_id: int) -> LoggedProducer:
         log = self._logs.setdefault(place, {})
         producer = log.get(producer_id)
         if producer is None:
             known = self._known.get(place, _WHOLE)
-            producer = log[producer_id] = Producer(is_whole=known == _WHOLE, is_ended=known == _FORGOTTEN)
+            producer = log[producer_id] = LoggedProducer(is_whole=known == _WHOLE, is_ended=known == _FORGOTTEN)
         return producer
 
     def _miss(self, place: _Place) -> None:
@@ -291,7 +291,7 @@ class _Logs:
                 self.look(place, each, UNKNOWN)
         self._known[place] = _UNREAD
 
-    def _write(self, place: _Place, producer: Producer, writes: Writes) -> None:
+    def _write(self, place: _Place, producer: LoggedProducer, writes: Writes) -> None:
         if producer.write(writes) is Standing.WITNESSED:
             self.look(place, writes, PASS)
 
