@@ -205,8 +205,11 @@ def load(data: bytes | memoryview, most: int = MOST_RANGES) -> Ranges:
     found = Ranges()
     end = 0
     for place in range(count):
-        distance, at = _read(data, at)
-        length, at = _read(data, at)
+        if at + 1 < len(data) and data[at] < 0x80 and data[at + 1] < 0x80:  # most are
+            distance, length, at = data[at], data[at + 1], at + 2
+        else:
+            distance, at = _read(data, at)
+            length, at = _read(data, at)
         if not length:
             raise ValueError(f"range {place} is empty")
         if place and not distance:
