@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +10,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kordon.testing import spark_classes
-
-USE_TWICE = """
-import os
-from kordon.testing import spark_classes
-spark_classes.use()
-spark_classes.use()
-print(os.environ[spark_classes.OPTIONS])
-"""
 
 
 def test_the_spark_of_tests_has_the_classes_in_its_memory(spark: SparkSession) -> None:
@@ -33,9 +23,19 @@ def test_the_spark_of_tests_has_the_classes_in_its_memory(spark: SparkSession) -
     assert str(found) in Path(f"/proc/{pid}/maps").read_text()
 
 
-def test_options_that_somebody_has_set_stay() -> None:
+def test_options_that_somebody_has_set_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """The file is named behind them, once; Java does without one that is missing."""
-    environment = os.environ | {spark_classes.OPTIONS: "-Xss8m"}
-    command = [sys.executable, "-c", USE_TWICE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["-Xss8m", f"-XX:SharedArchiveFile={spark_classes.archive()}", "-Xlog:disable"]
+    monkeypatch.setenv(spark_classes.OPTIONS, "-Xss8m")
+    monkeypatch.setattr(spark_classes, "archive", lambda: Path("/classes.jsa"))
+    for _ in range(2):
+        spark_classes.use()
+    assert os.environ[spark_classes.OPTIONS] == "-Xss8m -XX:SharedArchiveFile=/classes.jsa -Xlog:disable"
+
+
+def test_nothing_is_told_or_made_where_java_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests that need none run there."""
+    monkeypatch.setenv(spark_classes.OPTIONS, "-Xss8m")
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    spark_classes.use()
+    spark_classes.make()
+    assert os.environ[spark_classes.OPTIONS] == "-Xss8m"
