@@ -189,7 +189,7 @@ class AddedPartitions(ServedRequest):
             for row in told.results_by_topic_v3_and_below
             for each in row.results_by_partition
         }
-        if not any(codes.values()):
+        if codes and not any(codes.values()):  # of no partition, brokers answer no error to whoever has no right either
             self._produce.transactions.own(self._held.client, self._claim)
             for topic in self._topics.values():
                 self._produce.transactions.beliefs(topic).allow(self._claim, self._since)

@@ -137,6 +137,15 @@ async def test_who_may_not_add_partitions_has_no_right_to_write() -> None:
     assert len(client.worker.decide(0).questions) == 1
 
 
+async def test_who_adds_nothing_has_shown_no_right() -> None:
+    """OWN-TRANSACTION: brokers answer a request without partitions without an error, allowed or not."""
+    client = Client()
+    await client.add({TOPIC: []})
+    worker = client.worker
+    assert worker.transactions.owned(worker.told_client, ID) is None
+    assert len(worker.decide(0).questions) == 1
+
+
 async def test_an_announced_change_means_both_homes() -> None:
     """DOUBLE-ADD: whichever the data go to has a witness."""
     client = Client()
