@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Iterable
-from typing import Any, Final, Self, Unpack, cast
+from typing import Any, ClassVar, Final, Self, Unpack, cast
 
 from aiokafka.cluster import ClusterMetadata
 from aiokafka.errors import InvalidTopicError, UnknownTopicOrPartitionError
@@ -61,6 +61,9 @@ class OrderedProducer(AIOKafkaProducer):
         TypeError: There is no such option.
     """
 
+    sender_class: ClassVar[type[OrderedSender]] = OrderedSender
+    """What its requests are sent by."""
+
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         acks = options.get("acks", "all")
         if not options.get("enable_idempotence", True):
@@ -95,7 +98,7 @@ class OrderedProducer(AIOKafkaProducer):
             txn_manager=self._txn_manager,
             linger_ms=round(made._linger_time * 1000),
         )
-        self._sender = OrderedSender(
+        self._sender = self.sender_class(
             client,
             acks=-1,
             txn_manager=self._txn_manager,

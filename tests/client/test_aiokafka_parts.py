@@ -21,7 +21,7 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
 from aiokafka.producer.producer import TransactionContext
-from aiokafka.producer.sender import InitPIDHandler, Sender, SendProduceReqHandler
+from aiokafka.producer.sender import InitPIDHandler, Sender, SendProduceReqHandler, TxnOffsetCommitHandler
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
@@ -74,8 +74,9 @@ ATTRIBUTES: list[tuple[type, str]] = [
         GroupCoordinator,
         "_group_instance_id _enable_auto_commit generation member_id coordinator_id commit_offsets "
         "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation "
-        "ensure_coordinator_known coordinator_dead _send_req",
+        "ensure_coordinator_known coordinator_dead _send_req _closing _coordination_task _group_subscription",
     ),
+    (TxnOffsetCommitHandler, "_sender _offsets _group_id handle_error"),
     (BaseCoordinator, "_cluster _subscription _client _get_metadata_snapshot"),
 ]
 
@@ -109,6 +110,11 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (Sender._send_produce_req, "self, node_id, batches"),
     (Sender._do_add_partitions_to_txn, "self, tps"),
     (Sender._do_txn_commit, "self, commit_result"),
+    (Sender._do_txn_offset_commit, "self, offsets, group_id"),
+    (TxnOffsetCommitHandler.__init__, "self, sender, offsets, group_id"),
+    (TxnOffsetCommitHandler.create_request, "self"),
+    (TxnOffsetCommitHandler.handle_response, "self, resp"),
+    (GroupCoordinator._push_error_to_user, "self, exc"),
     (InitPIDHandler.create_request, "self"),
     (InitPIDHandler.handle_response, "self, resp"),
     (TransactionManager.begin_transaction, "self"),

@@ -1,0 +1,48 @@
+"""What a SourceProducer raises beyond aiokafka's errors and OrderedProducer's."""
+
+from __future__ import annotations
+
+from aiokafka.errors import CommitFailedError, IllegalOperation, KafkaError
+
+
+class SourceRebalancedError(CommitFailedError):
+    """The transaction is over, since the group has shared the source partitions out anew.
+
+    Begin another one, and go on from the restart points that it gives: they say what is committed, and others may have
+    gone on with the partitions.
+    """
+
+
+class SourceLeftError(IllegalOperation):
+    """This producer has left its group, since the application did nothing for a session: subscribe again."""
+
+
+class SourceCountError(ValueError):
+    """The source has another number of partitions than this producer was told."""
+
+    def __init__(self, topic: str, told: int, found: int) -> None:
+        grow = f"kordon sources alter {topic} --partitions {told}"
+        cure = f"set source_partition_count={found} in all members" + (f", or: {grow}" if told > found else "")
+        super().__init__(
+            f"source_partition_count is {told}, and the source topic {topic!r} has {found} partitions. All members of "
+            f"a group need the same number: {cure}"
+        )
+        self.told = told
+        self.found = found
+
+
+class SourcePointError(KafkaError):
+    """What is committed for a source partition is no restart point, so nobody knows where to go on."""
+
+    def __init__(self, topic: str, group_id: str, partition: int, why: str) -> None:
+        super().__init__(
+            f"the commit of group {group_id!r} for {topic}-{partition} cannot be read: {why}. Did another consumer "
+            "commit in this group (enable.auto.commit)? Stop the group, find out where the last committed data ends, "
+            f"and set it: kordon sources alter {topic} --group {group_id} --partition {partition} --restart-at POINT"
+        )
+        self.partition = partition
+        self._made_of = (topic, group_id, partition, why)
+
+    def __reduce__(self) -> tuple[type[SourcePointError], tuple[str, str, int, str]]:
+        """Copies it: each call of the application gets one of its own."""
+        return type(self), self._made_of

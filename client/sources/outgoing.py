@@ -1,0 +1,174 @@
+"""What a SourceProducer writes: data and restart points; each life in the group has a transactional id of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Protocol
+
+from aiokafka.errors import KafkaError
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
+
+from kordon.client.options import ProducerOptions
+from kordon.client.producer import OrderedProducer
+from kordon.client.sources.member_producer import MemberProducer
+from kordon.client.sources.points import OFFSET, Point, build
+from kordon.client.sources.settings import SourceSettings
+from kordon.client.sources.store import GroupMember, PointStore
+
+
+class NotCommitted(Exception):  # noqa: N818  its cause is the error
+    """Nothing of a transaction is committed, for the reason that is its cause: it can only be aborted."""
+
+
+class Outgoing(Protocol):
+    """Data and restart points on their way; `Transactions` has them together, `Writes` one after the other."""
+
+    @property
+    def owner(self) -> str:
+        """What stands for these transactions on record; empty: there are none."""
+        ...
+
+    @property
+    def producer(self) -> OrderedProducer:
+        """What data are sent by."""
+        ...
+
+    async def start(self) -> None:
+        """Connects."""
+        ...
+
+    async def stop(self) -> None:
+        """Closes all connections."""
+        ...
+
+    async def renew(self) -> None:
+        """Goes on under an id that nobody has used (ID-ONCE)."""
+        ...
+
+    async def begin(self) -> None:
+        """Begins."""
+        ...
+
+    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+        """Adds restart points to what is committed next; on an error nothing of it is committed."""
+        ...
+
+    async def commit(self) -> None:
+        """Commits.
+
+        Raises:
+            NotCommitted: Nothing is committed. After any other error it may be.
+        """
+        ...
+
+    async def abort(self) -> None:
+        """Drops what was begun."""
+        ...
+
+
+class Transactions:
+    """Data and restart points in one transaction (POINT-WITH-DATA).
+
+    Args:
+        settings: Of the group.
+        options: Of the producer.
+    """
+
+    def __init__(self, settings: SourceSettings, options: ProducerOptions) -> None:
+        self._settings = settings
+        self._options = options
+        self.owner = uuid.uuid4().hex
+        self.producer: MemberProducer = self._made()
+
+    async def start(self) -> None:
+        """Connects, and ends what another producer with this id has open: there is none."""
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        """Closes all connections."""
+        await self.producer.stop()
+
+    async def renew(self) -> None:
+        """Goes on under an id that nobody has used (ID-ONCE)."""
+        await self.producer.stop()
+        self.owner = uuid.uuid4().hex
+        self.producer = self._made()
+        await self.producer.start()
+
+    async def begin(self) -> None:
+        """Begins a transaction."""
+        await self.producer.begin_transaction()
+
+    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+        """Adds restart points to the transaction; after an error it can only be aborted."""
+        topic, group_id = self._settings.topic, self._settings.group_id
+        offsets = {
+            TopicPartition(topic, each): OffsetAndMetadata(OFFSET, build(point)) for each, point in points.items()
+        }
+        if offsets:
+            await self.producer.commit_as(member, offsets, group_id)
+
+    async def commit(self) -> None:
+        """Commits the transaction; raises NotCommitted."""
+        try:
+            await self.producer.commit_transaction()
+        except KafkaError as error:
+            if self.producer.can_only_abort:
+                raise NotCommitted from error
+            raise
+
+    async def abort(self) -> None:
+        """Aborts the transaction."""
+        await self.producer.abort_transaction()
+
+    def _made(self) -> MemberProducer:
+        options = self._options.copy()
+        options["transactional_id"] = f"{self._settings.group_id}.{self.owner}"
+        return MemberProducer(**options)
+
+
+class Writes:
+    """Data first, and restart points when they are written: at least once.
+
+    Args:
+        options: Of the producer.
+        store: Where restart points are kept.
+    """
+
+    owner = ""
+
+    def __init__(self, options: ProducerOptions, store: PointStore) -> None:
+        self.producer = OrderedProducer(**options)
+        self._store = store
+        self._points: Mapping[int, Point] = {}
+        self._member: GroupMember | None = None
+
+    async def start(self) -> None:
+        """Connects."""
+        await self.producer.start()
+
+    async def stop(self) -> None:
+        """Closes all connections."""
+        await self.producer.stop()
+
+    async def renew(self) -> None:
+        """Nothing of it could be open."""
+
+    async def begin(self) -> None:
+        """Nothing needs to begin."""
+
+    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+        """Keeps restart points until the data are written."""
+        self._points, self._member = points, member
+
+    async def commit(self) -> None:
+        """Waits until all data are written, and commits the restart points then."""
+        points, member, self._points, self._member = self._points, self._member, {}, None
+        await self.producer.flush()
+        if member is not None:
+            await self._store.write(points, member)
+
+    async def abort(self) -> None:
+        """Forgets the restart points; data that were sent stay."""
+        self._points, self._member = {}, None

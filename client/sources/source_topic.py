@@ -1,0 +1,82 @@
+"""The source topic: one without records, whose partitions stand for those of the source."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+
+from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import KafkaError, NodeNotReadyError, for_code
+
+from kordon.client.requests import METADATA, WireRequest
+from kordon.client.sources.errors import SourceCountError
+from kordon.client.sources.settings import SourceSettings
+from kordon.codecs.error_codes import Code
+
+_CREATE_TOPICS: Final = 19
+_CREATE_VERSIONS: Final = range(4, 7)
+"""From 4 on the broker chooses the replication factor."""
+_METADATA_VERSIONS: Final = range(4, 10)
+"""Those that can say that nothing is to be created, and name topics."""
+_BY_BROKER: Final = -1
+_SEEN_SECONDS: Final = 30.0
+_RETRY_SECONDS: Final = 0.1
+_MISSING: Final = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION})
+_LATER: Final = frozenset({Code.LEADER_NOT_AVAILABLE, Code.NONE})
+
+
+async def find_source_topic(client: AIOKafkaClient, settings: SourceSettings) -> None:
+    """Sees to it that the source topic is there and has the partitions that were told.
+
+    Raises:
+        SourceCountError: It has another number.
+        KafkaError: It cannot be seen, or not be made.
+    """
+    try:
+        async with asyncio.timeout(_SEEN_SECONDS):
+            while True:
+                found, controller = await _looked(client, settings.topic)
+                if found == settings.source_partition_count:
+                    return
+                if found > 0:
+                    raise SourceCountError(settings.topic, settings.source_partition_count, found)
+                await _create(client, controller, settings)
+                await asyncio.sleep(_RETRY_SECONDS)
+    except TimeoutError as error:
+        raise KafkaError(
+            f"the source topic {settings.topic!r} is not there {_SEEN_SECONDS:g} s after it was created: look at the "
+            "brokers' logs"
+        ) from error
+
+
+async def _looked(client: AIOKafkaClient, topic: str) -> tuple[int, int]:
+    """Returns how many partitions a topic has, 0 where it is not there; and the node that creates topics."""
+    body = {"topics": [{"name": topic}], "allow_auto_topic_creation": False}
+    node = client.get_random_node()
+    if node is None:
+        raise NodeNotReadyError
+    answer: Any = await client.send(node, WireRequest(METADATA, _METADATA_VERSIONS, body))
+    (row,) = answer.topics
+    if row.error_code in _MISSING:
+        return 0, answer.controller_id
+    if row.error_code not in _LATER:
+        raise for_code(row.error_code)(f"the source topic {topic!r} cannot be seen: allow Describe and Read on it")
+    return len(row.partitions), answer.controller_id
+
+
+async def _create(client: AIOKafkaClient, controller: int, settings: SourceSettings) -> None:
+    topic = {
+        "name": settings.topic,
+        "num_partitions": settings.source_partition_count,
+        "replication_factor": _BY_BROKER,
+        "assignments": [],
+        "configs": [],
+    }
+    request = WireRequest(_CREATE_TOPICS, _CREATE_VERSIONS, {"topics": [topic], "timeout_ms": 30_000})
+    answer: Any = await client.send(controller, request)
+    (row,) = answer.topics
+    if row.error_code not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+        raise for_code(row.error_code)(
+            f"the source topic {settings.topic!r} is not there and cannot be created ({row.error_message}): have it "
+            f"created by: kordon sources create {settings.topic} --partitions {settings.source_partition_count}"
+        )

@@ -1,0 +1,242 @@
+"""The transaction that is open, with the restart points that are committed with it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+
+from aiokafka.errors import CommitFailedError, IllegalOperation, KafkaError, ProducerFenced
+
+from kordon.client.sources.errors import SourceRebalancedError
+from kordon.client.sources.outgoing import NotCommitted, Outgoing
+from kordon.client.sources.points import check_text
+from kordon.client.sources.store import GroupMember
+from kordon.client.sources.tenure import NotOwned, Tenure
+
+_Sent = TypeVar("_Sent")
+
+_log = logging.getLogger(__name__)
+
+_CUT: Final = (
+    "the transaction is over, since the group has shared the source partitions out anew: begin another one, and go on "
+    "from the restart points that it gives"
+)
+_FENCED: Final = (CommitFailedError, ProducerFenced)
+_NONE_OPEN: Final = "no transaction is open: begin one first (`async with producer.transaction() as points`)"
+_OPEN_ALREADY: Final = "a transaction is open: commit or abort it before another one begins"
+
+
+class OpenTransaction:
+    """One that the application has begun.
+
+    Args:
+        tenure: Under which.
+        member: Who commits it.
+    """
+
+    def __init__(self, tenure: Tenure, member: GroupMember) -> None:
+        self.tenure = tenure
+        self.member = member
+        self.texts: dict[int, str] = {}
+        """The restart points that are committed with it."""
+        self.is_cut = False
+        """Whether it was ended for the group's sake."""
+        self.is_ending = False
+        """Whether the application waits for its end."""
+        self.ended = asyncio.Event()
+
+
+class Work:
+    """What the application writes, one transaction after the other.
+
+    Args:
+        outgoing: What is written by.
+        lose_track: Is called where nobody here knows whether something is committed.
+    """
+
+    def __init__(self, outgoing: Outgoing, lose_track: Callable[[], None]) -> None:
+        self._outgoing = outgoing
+        self._lose_track = lose_track
+        self._open: OpenTransaction | None = None
+
+    @property
+    def opened(self) -> OpenTransaction | None:
+        """The transaction that the application has begun and not ended."""
+        return self._open
+
+    async def begin(self, tenure: Tenure, member: GroupMember) -> OpenTransaction:
+        """Begins a transaction.
+
+        Raises:
+            IllegalOperation: One is open.
+            SourceRebalancedError: Nothing can be begun before partitions are assigned anew.
+        """
+        if self._open is not None and not self._open.is_cut:
+            raise IllegalOperation(_OPEN_ALREADY)
+        self._open = begun = OpenTransaction(tenure, member)
+        try:
+            await self._outgoing.begin()
+        except BaseException as error:
+            self._end(begun)
+            self._lose_track()
+            if isinstance(error, KafkaError):
+                raise SourceRebalancedError(_CUT) from error
+            raise
+        return begun
+
+    def require(self, begun: OpenTransaction | None) -> OpenTransaction:
+        """Checks that something may be written.
+
+        Raises:
+            SourceRebalancedError: The transaction was aborted.
+            IllegalOperation: None is open.
+        """
+        if begun is None:
+            raise IllegalOperation(_NONE_OPEN)
+        if begun.is_cut:
+            self._end(begun)
+            raise SourceRebalancedError(_CUT)
+        if begun.ended.is_set():
+            raise IllegalOperation(_NONE_OPEN)
+        return begun
+
+    async def send(self, begun: OpenTransaction | None, send: Callable[[], Awaitable[_Sent]]) -> _Sent:
+        """Sends something in a transaction.
+
+        Raises:
+            SourceRebalancedError: The transaction is over.
+            IllegalOperation: None is open.
+            KafkaError: As of `send`.
+        """
+        opened = self.require(begun)
+        try:
+            return await send()
+        except (IllegalOperation, ProducerFenced) as error:
+            self.require(opened)
+            if not isinstance(error, _FENCED) and not isinstance(error.__cause__, _FENCED):
+                raise
+            self._lose_track()
+            self._end(opened)
+            raise SourceRebalancedError(_CUT) from error
+
+    def restart_at(self, begun: OpenTransaction | None, points: Mapping[int, str]) -> None:
+        """Keeps restart points until the transaction is committed.
+
+        Raises:
+            SourceRebalancedError: The transaction was aborted.
+            IllegalOperation: None is open, or a partition is not this member's.
+            ValueError: A point is too long.
+            TypeError: A point is no text.
+        """
+        opened = self.require(begun)
+        for partition, text in points.items():
+            check_text(text)
+            if partition not in opened.tenure.partitions:
+                raise _not_owned(partition, opened.tenure)
+        opened.texts.update(points)
+
+    async def commit(self, begun: OpenTransaction | None) -> None:
+        """Commits the transaction with its restart points.
+
+        Raises:
+            SourceRebalancedError: The group has moved on; nothing of it is committed.
+            IllegalOperation: None is open.
+            KafkaError: Why it failed. Begin another one: the restart points that it gives say what is committed.
+        """
+        opened = self.require(begun)
+        opened.is_ending = True
+        try:
+            await self._put(opened)
+            await self._committed(opened)
+        finally:
+            self._end(opened)
+
+    async def abort(self, begun: OpenTransaction | None) -> None:
+        """Aborts the transaction; does nothing where that has been done."""
+        if begun is None or begun.ended.is_set():
+            return
+        if not begun.is_cut:
+            begun.is_ending = True
+            await self._dropped(begun)
+        self._end(begun)
+
+    async def cut(self, seconds: float) -> None:
+        """Waits for the open transaction, and aborts it then (ENDED-FIRST).
+
+        Args:
+            seconds: How long it may go on.
+        """
+        opened = self._open
+        if opened is None or opened.is_cut:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await opened.ended.wait()
+        except TimeoutError:
+            opened.is_cut = True
+            if opened.is_ending:
+                self._lose_track()  # it may be committed, or not
+                return
+            _log.warning("A transaction was open for longer than drain_timeout_ms when partitions were given up")
+            await self._dropped(opened)
+
+    async def _put(self, opened: OpenTransaction) -> None:
+        """Adds the restart points; on an error nothing is committed."""
+        try:
+            points = opened.tenure.next_points(opened.texts, time.time_ns() // 1_000_000)
+            await self._outgoing.put(points, opened.member)
+        except NotOwned as error:
+            await self._dropped(opened)
+            raise _not_owned(error.args[0], opened.tenure) from error
+        except _FENCED as error:
+            await self._dropped(opened)
+            self._lose_track()
+            raise SourceRebalancedError(_CUT) from error
+        except asyncio.CancelledError:
+            self._lose_track()
+            raise
+        except Exception:
+            await self._dropped(opened)
+            raise
+
+    async def _committed(self, opened: OpenTransaction) -> None:
+        """Commits; whatever goes wrong now, the record alone knows whether it is committed (ID-ONCE)."""
+        try:
+            await self._outgoing.commit()
+        except NotCommitted as error:
+            await self._dropped(opened)
+            raise error.__cause__ or error from None
+        except BaseException as error:
+            self._lose_track()
+            if isinstance(error, _FENCED):
+                raise SourceRebalancedError(_CUT) from error
+            raise
+        opened.tenure.ended(committed=True)
+
+    async def _dropped(self, opened: OpenTransaction) -> None:
+        """Aborts; a transaction that cannot be aborted is left to whoever fences it."""
+        try:
+            await self._outgoing.abort()
+        except KafkaError as error:
+            _log.warning("A transaction could not be aborted, so another transactional id is taken: %r", error)
+            self._lose_track()
+        except BaseException:
+            self._lose_track()
+            raise
+        else:
+            opened.tenure.ended(committed=False)
+
+    def _end(self, begun: OpenTransaction) -> None:
+        begun.ended.set()
+        if self._open is begun:
+            self._open = None
+
+
+def _not_owned(partition: int, tenure: Tenure) -> IllegalOperation:
+    return IllegalOperation(
+        f"source partition {partition} is not this producer's, which has {sorted(tenure.partitions)}: name only those "
+        "that the transaction has given"
+    )
