@@ -21,10 +21,12 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.testing.dialect_connection import DialectConnection
 from kordon.testing.dialect_reader import DialectReader
 from kordon.testing.faults import Fault
+from kordon.testing.individual_member import Committed, IndividualMember
 from kordon.testing.managed_clients import (
     CHANGE_SECONDS,
     VIRTUAL_PARTITIONS,
     Sender,
+    alter_commit,
     create_managed,
     read_all,
     read_to_ends,
@@ -42,6 +44,9 @@ DELETED: Final = "deleted"
 DELETED_TO: Final = 2
 TRANSACTIONAL: Final = frozenset({Fault.UNWITNESSED, Fault.HIDDEN_WRITE, Fault.UNCOMMITTED_RANGE})
 """Plays for a Kordon that takes transactions."""
+INDIVIDUAL: Final = frozenset({Fault.PUSHED_AHEAD, Fault.PUSHED_BACK, Fault.CLAIMED_AFTER_END})
+"""Plays for a Kordon that takes individual commits."""
+GROUP: Final = "one-by-one"
 _PATIENCE_SECONDS: Final = 60.0
 
 
@@ -161,6 +166,57 @@ def uncommitted_range(stage: Stage) -> None:
             producer.write(0)
             producer.end(is_commit=is_commit)
     read_committed(stage)
+
+
+def pushed_ahead(stage: Stage) -> None:
+    """A member commits what it has done behind a gap, and once more."""
+    create_managed(stage.proxy, stage.topic)
+    with individual(stage) as member:
+        taken(member.commit(0), member.commit(0, (3, 5)), member.commit(0, (3, 5), (7, 9)))
+
+
+def pushed_back(stage: Stage) -> None:
+    """A member commits, and then one that was told where the group stood before that."""
+    create_managed(stage.proxy, stage.topic)
+    with individual(stage) as first:
+        taken(first.commit(0))
+        with individual(stage) as second:
+            taken(first.commit(5), second.commit(0, (7, 9)))
+
+
+def claimed_after_end(stage: Stage) -> None:
+    """A group is reset, and goes on; then a member commits that was told where it stood before the reset."""
+    create_managed(stage.proxy, stage.topic)
+    with individual(stage) as late:
+        taken(late.commit(10, (12, 20)))
+        alter_commit(stage.proxy, GROUP, stage.topic, 4)
+        with individual(stage) as member:
+            taken(member.commit(4, (6, 7)), late.commit(10, (12, 20), (22, 25)))
+
+
+def individual(stage: Stage) -> IndividualMember:
+    """Returns a member that was told where its group stands, on partition 0."""
+    member = IndividualMember(stage.proxy, GROUP, stage.topic)
+    member.ask()
+    return member
+
+
+def taken(*commits: Committed) -> None:
+    """All of them were."""
+    assert_accepted(*(each.code for each in commits))
+
+
+def individual_commits(stage: Stage) -> None:
+    """Members commit offset by offset, the group is reset, and no promise is broken."""
+    create_managed(stage.proxy, stage.topic)
+    with individual(stage) as first:
+        taken(first.commit(0), first.commit(0, (3, 5)))
+        with individual(stage) as second:
+            taken(second.commit(0, (1, 2), (3, 5)), first.commit(3), second.commit(5, (9, 12)))
+            alter_commit(stage.proxy, GROUP, stage.topic, 2)
+            for each in (second, first):
+                each.ask()
+                taken(each.commit(2, (9, 12)), each.commit(8, (9, 12)))
 
 
 def read_committed(stage: Stage, isolation_level: str = "read_committed") -> list[Message]:
@@ -299,6 +355,9 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
         Fault.MISPLACED_KEY.value: misplaced_key,
         Fault.UNWITNESSED.value: unwitnessed,
         Fault.HIDDEN_WRITE.value: hidden_write,
+        Fault.PUSHED_AHEAD.value: pushed_ahead,
+        Fault.PUSHED_BACK.value: pushed_back,
+        Fault.CLAIMED_AFTER_END.value: claimed_after_end,
         Fault.DROPPED_DECISION.value: dropped_decision,
         BYPASS: bypass,
     }

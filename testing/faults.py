@@ -21,11 +21,13 @@ from kordon.proxy.controller.change_steps import ChangeSteps
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.handlers import individual_offset_commit
 from kordon.proxy.handlers.caught_up import CaughtUp
 from kordon.proxy.member.member_notes import MemberNotes
-from kordon.proxy.ordering import images, write_sequencer, writers
+from kordon.proxy.ordering import claims, images, write_sequencer, writers
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.changes import ReadCuts
+from kordon.proxy.ordering.claims import Place
 from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
@@ -69,6 +71,12 @@ class Fault(StrEnum):
     """Data of transactions are written without a witness (TXN-WITNESS)."""
     HIDDEN_WRITE = "hidden-write"
     """Witnesses are written once something else is (TXN-WITNESS)."""
+    PUSHED_AHEAD = "pushed-ahead"
+    """Coordinators get the end of what a group has done behind gaps (NEVER-AHEAD, IC-ALGEBRA)."""
+    PUSHED_BACK = "pushed-back"
+    """Coordinators get what a member says, whatever others have done (IC-ALGEBRA)."""
+    CLAIMED_AFTER_END = "claimed-after-end"
+    """Commits of incarnations that have ended are taken (IC-ALGEBRA)."""
     TOLD_AHEAD = "told-ahead"
     """Who reads on for a group is told the end of partitions that the group has not read (HAND-OVER)."""
     DROPPED_DECISION = "dropped-decision"
@@ -192,6 +200,24 @@ def _hidden_write() -> None:
     _put(Journal, "admitted", admitted)
 
 
+def _pushed_ahead() -> None:
+    def push(place: Place, stable: int) -> int:
+        return max(place.done.ranges.end, place.done.stable, stable)
+
+    _put(claims, "to_push", push)
+
+
+def _pushed_back() -> None:
+    def push(place: Place, stable: int) -> int:
+        return stable
+
+    _put(claims, "to_push", push)
+
+
+def _claimed_after_end() -> None:
+    _put(individual_offset_commit._Commit, "_is_newest", _believe)
+
+
 def _dropped_decision(of: Kind) -> None:
     """The queue is full for one decision of a kind, whichever way it comes."""
     dropped: list[Kind] = []
@@ -294,4 +320,7 @@ _FAULTS: Final[dict[Fault, Callable[[], None]]] = {
     Fault.MISPLACED_KEY: _misplaced_key,
     Fault.UNWITNESSED: _unwitnessed,
     Fault.HIDDEN_WRITE: _hidden_write,
+    Fault.PUSHED_AHEAD: _pushed_ahead,
+    Fault.PUSHED_BACK: _pushed_back,
+    Fault.CLAIMED_AFTER_END: _claimed_after_end,
 }

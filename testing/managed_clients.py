@@ -269,6 +269,13 @@ def committed(bootstrap: str, group: str) -> dict[int, int]:
     return {each.partition: each.offset for each in told.topic_partitions or () if each.offset >= 0}
 
 
+def alter_commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """Resets partition 0 of a group without members, as kafka-consumer-groups --reset-offsets does."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
+    admin.alter_consumer_group_offsets([wanted])[group].result(60)
+
+
 def lags(bootstrap: str, topic: str, group: str) -> dict[int, int]:
     """Returns what a group has left to read of each partition, as exporters reckon it."""
     offsets = committed(bootstrap, group)

@@ -12,13 +12,21 @@ from kordon.proxy.ordering.claims import Claim, PlaceKey
 
 
 def individual_commit(
-    client: Client, committer: Committer, place: PlaceKey, claim: Claim, *, pushed: int, topic: str | None
+    client: Client,
+    committer: Committer,
+    place: PlaceKey,
+    claim: Claim,
+    *,
+    known_ranges: int,
+    pushed: int,
+    topic: str | None,
 ) -> Decision:
     """Returns the decision on a commit whose claim stands in the log.
 
     Args:
         place: Whose claim it is.
         claim: What is taken of the commit, and was not in the log.
+        known_ranges: How many ranges were known before it: with none, an audit that begins here misses nothing.
         pushed: The stable offset that the coordinator has got with this commit.
         topic: As its client knows it; None: its request has only the id.
     """
@@ -35,6 +43,7 @@ def individual_commit(
         evidence={
             "topic_id": str(place.topic_id),
             "incarnation": claim.incarnation,
+            "known_ranges": known_ranges,
             "stable": claim.done.stable,
             "ranges": b64encode(claim.done.ranges.dump()).decode(),
         },

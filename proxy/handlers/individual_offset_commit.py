@@ -88,6 +88,7 @@ class _Row:
     code: int = Code.NONE
     pushed: int = -1
     said: Said | None = None
+    known_ranges: int = 0
     left: int = 0
     stable: int = -1
 
@@ -266,7 +267,7 @@ class _Commit(ConferredRequest):
         place = known.of(row.place)
         most = len(place.done.ranges) if self._handler.logs.is_full else MOST_RANGES
         fitting = claims.fitting(place.done, row.done, min(most, MOST_RANGES))
-        row.left = fitting.left
+        row.left, row.known_ranges = fitting.left, len(place.done.ranges)
         row.said = place.to_write(row.asked.incarnation, fitting.done, now_ms())
         return Claim(row.asked.incarnation, place.done.missing(fitting.done))
 
@@ -283,8 +284,8 @@ class _Commit(ConferredRequest):
     def _note(self, row: _Row, new: Claim) -> None:
         journal, name = self._handler.journal, row.topic.get("name", "") or None
         if journal.is_on and row.place is not None:
-            client = self._held.client
-            journal.note(individual_commit(client, self._committer, row.place, new, pushed=row.pushed, topic=name))
+            told = {"known_ranges": row.known_ranges, "pushed": row.pushed}
+            journal.note(individual_commit(self._held.client, self._committer, row.place, new, **told, topic=name))
 
     def _answered(self, codes: Mapping[_RowKey, int], throttle_time_ms: int) -> OffsetCommitResponse:
         response = self._response({**codes, **{each.key: each.code for each in self._rows.values()}})

@@ -135,6 +135,21 @@ KINDS: Final = {
             "Ask the producer's owner to write them again. Look at that partition's elections. Report the finding.",
         ),
         FindingKind(
+            "pushed-ahead",
+            "The coordinator of a group got an offset with something undone before it",
+            "Reset the group to the offset before which the finding says that all was done, and report the finding.",
+        ),
+        FindingKind(
+            "pushed-back",
+            "The coordinator of a group got an older stable offset than it had",
+            "Look for repeats in what the group has processed of these offsets, and report the finding.",
+        ),
+        FindingKind(
+            "claimed-after-end",
+            "A commit counts in an incarnation that had ended",
+            "Look whether the group has done what its reset asked for, reset it again if not, and report the finding.",
+        ),
+        FindingKind(
             "epoch-fell",
             "A transactional producer got an older epoch than an earlier one",
             "Stop one of the two instances with this transactional.id, and report the finding.",

@@ -43,6 +43,7 @@ PROMISES: Final = (
     Promise(number=8, name="HAND-OVER", plain="Groups were told where they had left off, and sent past nothing."),
     Promise(number=9, name="KEY-HOME", plain="Of a sample: each key is where its producer sent it."),
     Promise(number=10, name="TXN-WITNESS", plain="Readers got what transactions committed, and all of it."),
+    Promise(number=11, name="IC-ALGEBRA", plain="Nothing undone counts as done where groups commit offset by offset."),
 )
 
 

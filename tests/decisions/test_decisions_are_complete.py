@@ -139,7 +139,9 @@ async def commits(stage: Stage) -> None:
     stage.journal.commits.accepted(stage.client, stage.topic, Committer("readers", 1, "a", apis.OFFSET_COMMIT), {0: 5})
     committer, place = Committer("readers", 1, "a", apis.OFFSET_COMMIT), PlaceKey("readers", UUID(int=1), 0)
     claim = Claim(12, Done(5, Ranges([(7, 9)])))
-    stage.journal.note(individual_commit(stage.client, committer, place, claim, pushed=4, topic="orders"))
+    stage.journal.note(
+        individual_commit(stage.client, committer, place, claim, known_ranges=0, pushed=4, topic="orders")
+    )
     held = HeldRequest(
         route_of(apis.OFFSET_FETCH, 7),
         memoryview(b""),

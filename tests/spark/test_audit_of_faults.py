@@ -36,12 +36,14 @@ from kordon.testing.fault_plays import (
     BYPASS,
     DELETED,
     DELETED_TO,
+    INDIVIDUAL,
     PLAYS,
     TRANSACTIONAL,
     Stage,
     bypass,
     clean,
     deleted,
+    individual_commits,
     transactions,
 )
 from kordon.testing.faults import Fault
@@ -56,7 +58,14 @@ pytestmark = [
 
 CLEAN: Final = "clean"
 TRANSACTIONS: Final = "transactions"
-HONEST: Final = {BYPASS: bypass, DELETED: deleted, CLEAN: clean, TRANSACTIONS: transactions}
+ONE_BY_ONE: Final = "individual-commits"
+HONEST: Final = {
+    BYPASS: bypass,
+    DELETED: deleted,
+    CLEAN: clean,
+    TRANSACTIONS: transactions,
+    ONE_BY_ONE: individual_commits,
+}
 """Plays for one Kordon, which keeps its promises."""
 EXPECTED: Final = {
     Fault.STALE_COUNT.value: ("COUNT-FENCE", "stale-count", "fail"),
@@ -69,6 +78,9 @@ EXPECTED: Final = {
     Fault.TOLD_AHEAD.value: ("HAND-OVER", "told-ahead", "fail"),
     Fault.UNWITNESSED.value: ("TXN-WITNESS", "unwitnessed", "fail"),
     Fault.HIDDEN_WRITE.value: ("TXN-WITNESS", "hidden-write", "fail"),
+    Fault.PUSHED_AHEAD.value: ("IC-ALGEBRA", "pushed-ahead", "fail"),
+    Fault.PUSHED_BACK.value: ("IC-ALGEBRA", "pushed-back", "fail"),
+    Fault.CLAIMED_AFTER_END.value: ("IC-ALGEBRA", "claimed-after-end", "fail"),
     BYPASS: ("COUNT-FENCE", "bypass", "fail"),
 }
 """By play: rule, kind and verdict of its only finding."""
@@ -137,7 +149,11 @@ def perform(broker: str, folder: Path) -> dict[str, str]:
     for fault in (*Fault, None):
         plays = HONEST if fault is None else {fault.value: PLAYS[fault]}
         takes_transactions = fault is None or fault in TRANSACTIONAL
-        config = {"decisions": decisions, "ordering": {"transactions": takes_transactions}}
+        ordering = {
+            "transactions": takes_transactions,
+            "individual_commits": fault is None or fault in INDIVIDUAL,
+        }
+        config = {"decisions": decisions, "ordering": ordering}
         # Each finds topics of those before it, and waits a lease before its first change (MISSING-WAITED).
         with ProxyProcess.start(broker, config=config, fault=fault, program=short_leases.PROGRAM) as proxy:
             for name, play in plays.items():
@@ -205,6 +221,13 @@ def test_a_run_with_transactions_gives_none(audited: Audited) -> None:
     assert all(told[rule.number] for rule in (txn_witness.RULE, no_skip.RULE, hand_over.RULE))
 
 
+def test_a_run_with_individual_commits_gives_none(audited: Audited) -> None:
+    """Two members and a reset: all that coordinators got is judged, and right."""
+    assert audited.of(ONE_BY_ONE) == []
+    seen = [each.verdict for each in audited.checked if each.topic == topic_of(ONE_BY_ONE) and each.rule == 11]
+    assert set(seen) == {"pass"}
+
+
 def test_what_was_deleted_before_the_audit_came_is_unknown(audited: Audited) -> None:
     """Writes and deliveries of it are neither wrong nor right; what is left is judged."""
     seen = [each for each in audited.checked if each.topic == topic_of(DELETED)]
@@ -218,7 +241,7 @@ def test_what_was_deleted_before_the_audit_came_is_unknown(audited: Audited) -> 
 
 def test_all_findings_are_about_a_play_and_the_verdict_is_fail(audited: Audited) -> None:
     """No finding is left over, and the exit code of `--once` tells of them."""
-    told = [each for play in (*PLAYS, CLEAN, DELETED, TRANSACTIONS) for each in audited.of(play)]
+    told = [each for play in (*PLAYS, CLEAN, DELETED, TRANSACTIONS, ONE_BY_ONE) for each in audited.of(play)]
     assert sorted(told) == sorted(audited.findings)
     assert audited.verdict is RuleVerdict.FAIL
 

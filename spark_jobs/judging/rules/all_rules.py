@@ -10,6 +10,7 @@ from kordon.spark_jobs.judging.rules import (
     epoch_ladder,
     fence_barrier,
     hand_over,
+    ic_algebra,
     key_home,
     key_order,
     no_skip,
@@ -29,5 +30,6 @@ ALL: Final[tuple[Rule, ...]] = (
     hand_over.RULE,
     key_home.RULE,
     txn_witness.RULE,
+    ic_algebra.RULE,
 )
 """One row per module; GAPS comes first by itself."""
