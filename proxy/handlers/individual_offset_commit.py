@@ -284,8 +284,11 @@ class _Commit(ConferredRequest):
     def _note(self, row: _Row, new: Claim) -> None:
         journal, name = self._handler.journal, row.topic.get("name", "") or None
         if journal.is_on and row.place is not None:
-            told = {"known_ranges": row.known_ranges, "pushed": row.pushed}
-            journal.note(individual_commit(self._held.client, self._committer, row.place, new, **told, topic=name))
+            client, known = self._held.client, row.known_ranges
+            told = individual_commit(
+                client, self._committer, row.place, new, known_ranges=known, pushed=row.pushed, topic=name
+            )
+            journal.note(told)
 
     def _answered(self, codes: Mapping[_RowKey, int], throttle_time_ms: int) -> OffsetCommitResponse:
         response = self._response({**codes, **{each.key: each.code for each in self._rows.values()}})
