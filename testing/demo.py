@@ -1,8 +1,8 @@
 """`make demo`: real clients on real brokers, directly and through Kordon, in five parts.
 
-Kafka alone breaks the order of keys when a topic grows; clients cannot tell Kordon from a broker; topics grow and
-shrink while a proxy is killed and Kafka Streams counts exactly once, and Spark audits that; the SDK moves state with
-its keys; KIP-360 has a table. Nothing is left running.
+Kafka alone breaks the order of keys when a topic grows; clients cannot tell Kordon from a broker; the SDK moves state
+with its keys; topics grow and shrink while a proxy is killed and Kafka Streams counts exactly once, and Spark audits
+that; KIP-360 has a table. The first three share a broker and a Kordon. Nothing is left running.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ STEP_SECONDS = 120
 _PROVEN = (
     "1. A topic that grew through Kordon was read in order; Kafka alone mixed the records of keys up.",
     "2. Every record came out as it went in; through Kordon, no client dialled the broker.",
-    "3. While partitions came and went and a proxy died, no key lost its order and no record was lost.",
+    "3. Counters of the SDK handed their words over as keys moved: each word was counted once.",
+    "4. While partitions came and went and a proxy died, no key lost its order and no record was lost.",
     "   Kafka Streams counted each word exactly once meanwhile, in transactions on managed topics.",
     "   The audit found nothing wrong in that, and found the promise that was broken on purpose.",
-    "4. Counters of the SDK handed their words over as keys moved: each word was counted once.",
 )
 DIRECT, KORDON = "direct", "Kordon"
 
@@ -238,10 +238,10 @@ def _part(console: Console, number: int, title: str, text: str) -> None:
 def demonstrate(console: Console) -> list[str]:
     with told(console, "Kafka's jars (Maven fetches them the first time)"):
         jars_dir()
-    wrong = _break_and_keep(console) + _direct_and_through(console)
+    wrong = _through_one_kordon(console)
     _part(
         console,
-        3,
+        4,
         "a topic grows and shrinks, a proxy dies",
         "For 40 s stock clients write and groups read a topic of 12 virtual partitions. Meanwhile it goes from 3"
         " partitions to 6 and back to 3, one of two proxies is killed, and members of the groups come and go. Kafka"
@@ -249,13 +249,6 @@ def demonstrate(console: Console) -> list[str]:
         " audits what was decided and what the brokers hold.",
     )
     wrong += grow_and_shrink(console, audited=True)
-    _part(
-        console,
-        4,
-        "state that moves with its keys",
-        "Three counters of words keep their counts in memory. The SDK tells them when keys move from one to another.",
-    )
-    wrong += count_words(console)
     _part(
         console,
         5,
@@ -267,7 +260,25 @@ def demonstrate(console: Console) -> list[str]:
     return wrong + [f"still running: {process}" for process in left]
 
 
-def _break_and_keep(console: Console) -> list[str]:
+def _through_one_kordon(console: Console) -> list[str]:
+    """Shows what asks for one broker and one Kordon, which are started once."""
+    with told(console, "starting a Kafka broker"):
+        cluster = Cluster.start(config={"authorizer.class.name": ""})
+    with cluster:
+        with told(console, "starting Kordon in front of it"):
+            kordon = ProxyProcess.start(cluster.bootstrap())
+        with kordon:
+            console.print(f"broker on {cluster.bootstrap()}, Kordon on {kordon.bootstrap}", highlight=False)
+            wrong = _break_and_keep(console, cluster, kordon)
+            wrong += _direct_and_through(console, cluster, kordon)
+            wrong += _move_state(console, kordon)
+            exit_code = kordon.stop()
+        if exit_code:
+            wrong.append(f"Kordon ended with exit code {exit_code}:\n{kordon.log()[-2000:]}")
+    return wrong
+
+
+def _break_and_keep(console: Console, cluster: Cluster, kordon: ProxyProcess) -> list[str]:
     """Shows what Kordon is for."""
     _part(
         console,
@@ -276,15 +287,11 @@ def _break_and_keep(console: Console) -> list[str]:
         "A topic grows from 3 partitions to 6 before its readers have read it: once on Kafka alone, once through"
         " Kordon. A record is out of order if a later one of its key was processed before it.",
     )
-    with (
-        Cluster.start(config={"authorizer.class.name": ""}) as cluster,
-        ProxyProcess.start(cluster.bootstrap()) as kordon,
-    ):
-        kept = compare(console, cluster.bootstrap(), kordon.bootstrap)
+    kept = compare(console, cluster.bootstrap(), kordon.bootstrap)
     return [] if kept.holds else ["through Kordon, the order of a key was broken, or a record was lost or doubled"]
 
 
-def _direct_and_through(console: Console) -> list[str]:
+def _direct_and_through(console: Console, cluster: Cluster, kordon: ProxyProcess) -> list[str]:
     """Lets clients of four kinds write and read the same both ways."""
     _part(
         console,
@@ -293,25 +300,25 @@ def _direct_and_through(console: Console) -> list[str]:
         "Kafka's tools, librdkafka and aiokafka write and read the same records directly and through Kordon. `digest`"
         " is a checksum of all that was read.",
     )
-    with told(console, "starting a Kafka broker"):
-        cluster = Cluster.start()
-    with cluster:
-        with told(console, "starting Kordon in front of it"):
-            kordon = ProxyProcess.start(cluster.bootstrap())
-        with kordon:
-            console.print(f"broker on {cluster.bootstrap()}, Kordon on {kordon.bootstrap}", highlight=False)
-            shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-            ways = [Way(DIRECT, cluster.bootstrap()), Way(KORDON, kordon.bootstrap)]
-            with Progress(*shown, console=console, transient=True) as progress:
-                demo = Demo(cluster, progress)
-                demo.warm_up(ways[0])
-                demo.run(ways)
-            wrong = verdict(demo.rows, demo.ports, {broker.port() for broker in cluster.brokers})
-            exit_code = kordon.stop()
-        if exit_code:
-            wrong.append(f"Kordon ended with exit code {exit_code}:\n{kordon.log()[-2000:]}")
+    shown = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    ways = [Way(DIRECT, cluster.bootstrap()), Way(KORDON, kordon.bootstrap)]
+    with Progress(*shown, console=console, transient=True) as progress:
+        demo = Demo(cluster, progress)
+        demo.warm_up(ways[0])
+        demo.run(ways)
     console.print(table(demo.rows))
-    return wrong
+    return verdict(demo.rows, demo.ports, {broker.port() for broker in cluster.brokers})
+
+
+def _move_state(console: Console, kordon: ProxyProcess) -> list[str]:
+    """Shows what applications with state get from the SDK."""
+    _part(
+        console,
+        3,
+        "state that moves with its keys",
+        "Three counters of words keep their counts in memory. The SDK tells them when keys move from one to another.",
+    )
+    return count_words(console, kordon.bootstrap)
 
 
 def _interrupt(signum: int, frame: FrameType | None) -> None:

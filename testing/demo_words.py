@@ -1,4 +1,4 @@
-"""The last part of `make demo`: the SDK's word count, whose counters keep counts in memory while the topic grows.
+"""A part of `make demo`: the SDK's word count, whose counters keep counts in memory while the topic grows.
 
 Three counters share a managed topic, which goes from 3 partitions to 6 and back to 4; one of them is killed. What they
 have in memory is flushed and loaded as keys move from one to another, and in the end each word is counted once.
@@ -21,11 +21,9 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 from rich.console import Console
 
 from kordon.client.examples.word_count import Store
-from kordon.testing.cluster import Cluster
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.managed_clients import create_managed, resize
-from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
 TOPIC: Final = "words"
@@ -37,16 +35,20 @@ _PHASE_SECONDS: Final = 3.0
 """For which words are written at each number of partitions, at least."""
 
 
-def count_words(console: Console) -> list[str]:
+def count_words(console: Console, bootstrap: str) -> list[str]:
+    """Runs it.
+
+    Args:
+        bootstrap: host:port of a Kordon.
+
+    Returns:
+        What was wrong.
+    """
     folder = make_folder("kordon-words-")
     began = time.monotonic()
     try:
-        with (
-            console.status("words are counted while their topic grows and shrinks"),
-            Cluster.start(config={"authorizer.class.name": ""}) as cluster,
-            ProxyProcess.start(cluster.bootstrap()) as kordon,
-        ):
-            written, counted = _count(kordon.bootstrap, folder / "counts.db")
+        with console.status("words are counted while their topic grows and shrinks"):
+            written, counted = _count(bootstrap, folder / "counts.db")
     except (KafkaException, AssertionError) as error:
         return [f"words: {error}"]
     finally:
