@@ -1,12 +1,13 @@
-"""A Fetch response of version 11 without construct: where the records of each partition lie, nothing copied.
+"""Kordon's own fetches without construct: requests, and where the records of each partition lie in an answer.
 
-Kordon's own fetches use this one version: every broker from 2.3 on speaks it, and it names topics and leader epochs.
+They use version 11 alone: every broker from 2.3 on speaks it, and it names topics and leader epochs. Nothing is copied.
 
-Source: FetchResponse.json; version 11 is not flexible.
+Source: FetchRequest.json, FetchResponse.json; version 11 is not flexible.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from struct import Struct
 from struct import error as struct_error
 from typing import Final, NamedTuple
@@ -15,6 +16,13 @@ from kordon.codecs.errors import WireError
 
 VERSION: Final = 11
 
+_ASKED_TOP: Final = Struct(">iiiibiii")
+"""replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, number of topics."""
+_ASKED_PARTITION: Final = Struct(">iiqqi")
+"""partition, current_leader_epoch, fetch_offset, log_start_offset, partition_max_bytes."""
+_ASKED_END: Final = bytes(6)
+"""No forgotten partitions, and an empty rack_id."""
+_NO_SESSION: Final = -1
 _TOP: Final = Struct(">ihii")
 """throttle_time_ms, error_code, session_id, number of topics."""
 _INT16: Final = Struct(">h")
@@ -46,6 +54,25 @@ class FetchAnswer(NamedTuple):
     error_code: int
     partitions: dict[tuple[str, int], Fetched]
     """By topic and partition."""
+
+
+def build_fetch(
+    topics: Mapping[str, Sequence[tuple[int, int, int]]], *, max_wait_ms: int, max_bytes: int, partition_bytes: int
+) -> bytes:
+    """Builds the body of a Fetch request of version 11, which continues no session.
+
+    Args:
+        topics: By name, partitions with the leader epoch that is believed in (-1: none) and the offset.
+        max_wait_ms: How long the broker may wait for a byte; 0: it does not wait.
+        partition_bytes: Most bytes of each.
+    """
+    pieces = [_ASKED_TOP.pack(-1, max_wait_ms, int(max_wait_ms > 0), max_bytes, 0, 0, _NO_SESSION, len(topics))]
+    for name, partitions in topics.items():
+        written = name.encode()
+        pieces += (_INT16.pack(len(written)), written, _INT32.pack(len(partitions)))
+        pieces += [_ASKED_PARTITION.pack(*each, -1, partition_bytes) for each in partitions]
+    pieces.append(_ASKED_END)
+    return b"".join(pieces)
 
 
 def parse_fetched(body: memoryview) -> FetchAnswer:

@@ -13,9 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from kordon.codecs.bodies import FetchRequest, FetchRequestPartition, FetchRequestTopic
 from kordon.codecs.error_codes import Code
-from kordon.codecs.fetched import Fetched
+from kordon.codecs.fetched import Fetched, build_fetch
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.fetch_requests import fetch_logs
@@ -180,15 +179,11 @@ def _take(waiting: deque[_OpenWant]) -> dict[tuple[str, int], _OpenWant]:
     return taken
 
 
-def _request(wants: list[Want], wait_ms: int) -> FetchRequest:
-    by_topic: dict[str, list[FetchRequestPartition]] = {}
+def _request(wants: list[Want], wait_ms: int) -> bytes:
+    topics: dict[str, list[tuple[int, int, int]]] = {}
     for want in wants:
-        row = FetchRequestPartition(
-            partition=want.partition, fetch_offset=want.offset, partition_max_bytes=_PARTITION_BYTES
-        )
-        by_topic.setdefault(want.topic, []).append(row)
-    topics = [FetchRequestTopic(topic=topic, partitions=rows) for topic, rows in by_topic.items()]
-    return FetchRequest(max_wait_ms=wait_ms, min_bytes=1, max_bytes=_MOST_BYTES, topics=topics)
+        topics.setdefault(want.topic, []).append((want.partition, -1, want.offset))
+    return build_fetch(topics, max_wait_ms=wait_ms, max_bytes=_MOST_BYTES, partition_bytes=_PARTITION_BYTES)
 
 
 def _failed(code: Code) -> Fetched:

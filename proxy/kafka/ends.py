@@ -12,9 +12,6 @@ from kordon.codecs import apis
 from kordon.codecs.bodies import (
     DescribeProducersRequest,
     DescribeProducersRequestTopic,
-    FetchRequest,
-    FetchRequestPartition,
-    FetchRequestTopic,
     ListOffsetsRequest,
     ListOffsetsRequestPartition,
     ListOffsetsRequestTopic,
@@ -26,7 +23,7 @@ from kordon.codecs.bodies import (
 )
 from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.errors import WireError
-from kordon.codecs.fetched import Fetched
+from kordon.codecs.fetched import Fetched, build_fetch
 from kordon.codecs.messages import describe_producers as messages
 from kordon.codecs.messages import list_offsets, offset_for_leader_epoch
 from kordon.codecs.producers import VERSION, Described, ProducerRows, parse_producers
@@ -308,16 +305,8 @@ async def _ask_epoch_ends(
 async def _ask_reads(
     client: UpstreamClient, topic: str, epochs: Mapping[int, int], positions: Mapping[int, int]
 ) -> Mapping[int, Fetched]:
-    parts = [
-        FetchRequestPartition(
-            partition=partition,
-            current_leader_epoch=epoch,
-            fetch_offset=positions[partition],
-            partition_max_bytes=_READ_BYTES,
-        )
-        for partition, epoch in epochs.items()
-    ]
-    asked = FetchRequest(max_bytes=_MOST_BYTES, topics=[FetchRequestTopic(topic=topic, partitions=parts)])
+    rows = [(partition, epoch, positions[partition]) for partition, epoch in epochs.items()]
+    asked = build_fetch({topic: rows}, max_wait_ms=0, max_bytes=_MOST_BYTES, partition_bytes=_READ_BYTES)
     return {partition: part for (_, partition), part in (await fetch_logs(client, asked)).items()}
 
 

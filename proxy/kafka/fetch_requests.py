@@ -21,12 +21,12 @@ _BY_NAME_OR_ID: Final = range(4, 14)
 
 
 async def fetch_logs(
-    client: UpstreamClient, asked: FetchRequest, seconds: float | None = None
+    client: UpstreamClient, asked: bytes, seconds: float | None = None
 ) -> Mapping[tuple[str, int], Fetched]:
     """Sends a Fetch before anything is waited for, and returns what it brings, without copying a record.
 
     Args:
-        asked: Names topics by their names.
+        asked: The body, as `build_fetch` makes it.
         seconds: As the timeout of `UpstreamClient.send`.
 
     Returns:
@@ -36,7 +36,7 @@ async def fetch_logs(
         UpstreamUnavailable: The broker does not answer, or its answer cannot be read.
     """
     version = client.version(FETCH, range(VERSION, VERSION + 1))
-    sent = client.send_body(FETCH, version, [fetch.REQUEST.build(version, asked)], seconds)
+    sent = client.send_body(FETCH, version, [asked], seconds)
     try:
         return parse_fetched(await sent).partitions
     except WireError as error:

@@ -283,12 +283,23 @@ async def _first_of(
     wanted: set[asyncio.Task[int | None]], awaited: Iterable[Awaitable[object]], seconds: float
 ) -> None:
     """Waits until something that is wanted is here, something has changed, or the time is over."""
+    # By hand, since a request may wait for each of hundreds of logs, and asyncio.wait makes much of each.
+    loop = asyncio.get_running_loop()
+    waker: asyncio.Future[None] = loop.create_future()
+
+    def wake(_: object = None) -> None:
+        if not waker.done():
+            waker.set_result(None)
+
     changes = [asyncio.ensure_future(each) for each in awaited]
+    timer = loop.call_later(seconds, wake)
+    for each in (*wanted, *changes):
+        each.add_done_callback(wake)
     try:
-        if wanted or changes:
-            await asyncio.wait({*wanted, *changes}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        else:
-            await asyncio.sleep(seconds)
+        await waker
     finally:
+        timer.cancel()
+        for each in wanted:
+            each.remove_done_callback(wake)
         for change in changes:
             change.cancel()

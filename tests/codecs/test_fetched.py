@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.fetched import VERSION, Fetched, parse_fetched
-from kordon.codecs.messages.fetch import RESPONSE
+from kordon.codecs.fetched import VERSION, Fetched, build_fetch, parse_fetched
+from kordon.codecs.messages.fetch import REQUEST, RESPONSE
 from kordon.codecs.primitives import Pieces
 from kordon.testing.values import Values
 
@@ -42,6 +42,36 @@ def test_walk_equals_the_table(random: Random) -> None:
         for topic in table.responses
         for row in topic.partitions
     }
+
+
+@given(
+    st.dictionaries(
+        st.text(alphabet="ab-é", max_size=9),
+        st.lists(st.tuples(st.integers(0, 9), st.integers(-1, 9), st.integers(0, 2**62)), max_size=4),
+        max_size=3,
+    ),
+    st.sampled_from([0, 1, 5_000]),
+)
+def test_requests_are_those_of_the_table(topics: dict[str, list[tuple[int, int, int]]], max_wait_ms: int) -> None:
+    """Byte for byte; whoever waits waits for a byte, and who does not gets what there is."""
+    rows = [
+        {
+            "topic": name,
+            "partitions": [
+                {
+                    "partition": partition,
+                    "current_leader_epoch": epoch,
+                    "fetch_offset": offset,
+                    "partition_max_bytes": 7,
+                }
+                for partition, epoch, offset in partitions
+            ],
+        }
+        for name, partitions in topics.items()
+    ]
+    fields = {"max_wait_ms": max_wait_ms, "min_bytes": min(max_wait_ms, 1), "max_bytes": 9, "topics": rows}
+    built = build_fetch(topics, max_wait_ms=max_wait_ms, max_bytes=9, partition_bytes=7)
+    assert built == REQUEST.build(VERSION, fields)
 
 
 def test_records_are_a_part_of_the_answer() -> None:
