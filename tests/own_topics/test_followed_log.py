@@ -92,7 +92,7 @@ async def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
         if made.unfit:
             raise OwnTopicUnfit(made.unfit)
 
-    def opened(*_: object) -> Opened:
+    def opened(*_: object, **__: object) -> Opened:
         return Opened(made)
 
     monkeypatch.setattr(CompactedTopic, "ensure", ensure)
