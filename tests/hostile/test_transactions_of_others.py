@@ -4,7 +4,7 @@ The broker holds all to ACLs. The proxy that leads takes no transactions; the on
 """
 
 # pyright: reportPrivateImportUsage=false
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -48,6 +48,8 @@ ACLS = (
 )
 V1_PRODUCE, V2_PRODUCE = 11, 12
 QUESTIONS = "kordon_managed_transaction_questions_total"
+Attack = Callable[[PlainConnection, str, tuple[int, int]], int]
+"""Returns the error code that it gets."""
 CHECKED_AT, ATTRIBUTES_AT, CONTROL = 21, 22, 0x20
 
 
@@ -115,12 +117,22 @@ def inits(link: PlainConnection, transactional_id: str, identity: tuple[int, int
     return code
 
 
-def adds(link: PlainConnection, transactional_id: str, identity: tuple[int, int]) -> int:
+def added(link: PlainConnection, transactional_id: str, identity: tuple[int, int], *partitions: int) -> list[int]:
     asked = {f"v3_and_below_{name}": value for name, value in who(transactional_id, identity).items()}
-    asked["v3_and_below_topics"] = [{"name": OPEN, "partitions": [3]}]
+    asked["v3_and_below_topics"] = [{"name": OPEN, "partitions": list(partitions)}]
     (row,) = link.ask(apis.ADD_PARTITIONS_TO_TXN, 3, asked).results_by_topic_v3_and_below
-    code: int = row.results_by_partition[0].partition_error_code
+    return [each.partition_error_code for each in row.results_by_partition]
+
+
+def adds(link: PlainConnection, transactional_id: str, identity: tuple[int, int]) -> int:
+    (code,) = added(link, transactional_id, identity, 3)
     return code
+
+
+def behind_nothing(attack: Attack, link: PlainConnection, transactional_id: str, identity: tuple[int, int]) -> int:
+    """Adds no partition first: brokers answer that without an error, allowed or not."""
+    assert added(link, transactional_id, identity) == []
+    return attack(link, transactional_id, identity)
 
 
 def writes(version: int, link: PlainConnection, transactional_id: str, identity: tuple[int, int]) -> int:
@@ -133,9 +145,10 @@ def writes(version: int, link: PlainConnection, transactional_id: str, identity:
 
 def test_nobody_stops_the_transaction_of_another(proxy: ProxyProcess, alice: ExactTransactions) -> None:
     """OWN-TRANSACTION: what is believed of it stays, so no leader is asked for it again; a flood of that stopped it."""
+    attacks: list[Attack] = [ends, partial(writes, V1_PRODUCE), adds, inits, partial(writes, V2_PRODUCE)]
     for user, transactional_id in (("mallory", ALICES), ("mallory", MALLORYS), ("bob", ALICES)):
         with connect(user, proxy.bootstrap) as link:
-            for attack in (ends, inits, adds, partial(writes, V1_PRODUCE), partial(writes, V2_PRODUCE)):
+            for attack in (*attacks, *(partial(behind_nothing, attack) for attack in attacks[:3])):
                 code = attack(link, transactional_id, alice.identity)
                 assert attack is inits or code != Code.NONE, (attack, user, transactional_id)
                 asked = proxy.metric(QUESTIONS, asked="leader")
