@@ -45,9 +45,9 @@ CONTROL = {
 FINDING = {"found": "now", "kind": "kind", "text": "text"}
 TOPIC = {
     "topic": "orders", "undeleted_partition_count": 3, "initial_partition_count": 3, "virtual_partitions": 6,
-    "layout_epoch": 1, "ordered_delivery": True, "topic_id": "id", "face_id": "id", "face": "face", "findings": [FINDING],
-    "held": [{"partitions": [1], "virtual_partitions": [], "why": "group waits"}], "epochs": [], "partitions": [],
-    "chains": [], "control": CONTROL,
+    "layout_epoch": 1, "ordered_delivery": True, "topic_id": "id", "face_id": "id", "face": "face",
+    "findings": [FINDING], "held": [{"partitions": [1], "virtual_partitions": [], "why": "group waits"}],
+    "epochs": [], "partitions": [], "chains": [], "control": CONTROL,
 }  # fmt: skip
 PAGE = {"enabled": True, "control": CONTROL, "findings": [FINDING], "topics": [TOPIC]}
 STATUS = {"state": "running", "version": "1", "unready": ["because"], "upstream": {
