@@ -196,7 +196,7 @@ def claimed_after_end(stage: Stage) -> None:
 
 def individual(stage: Stage) -> IndividualMember:
     """Returns a member that was told where its group stands, on partition 0."""
-    member = IndividualMember(stage.proxy, GROUP, stage.topic)
+    member = IndividualMember(PlainConnection(stage.proxy), GROUP, stage.topic)
     member.ask()
     return member
 
