@@ -5,15 +5,13 @@ What is replaced is the product's own code, not a copy of it in the simulation.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from unittest.mock import patch
 
 
-@dataclass(frozen=True)
-class Place:
+class Place(NamedTuple):
     """Where a rule is kept."""
 
     owner: Any
@@ -46,7 +44,14 @@ def taken_out(rule: str, places: Places) -> Iterator[None]:
         yield
         return
     kept = places[rule]
+    with without((kept,) if isinstance(kept, Place) else kept):
+        yield
+
+
+@contextmanager
+def without(places: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Has something else stand in places (`Place`) for a while."""
     with ExitStack() as stack:
-        for place in kept if isinstance(kept, tuple) else (kept,):
-            stack.enter_context(patch.object(place.owner, place.name, place.instead))
+        for place in places:
+            stack.enter_context(patch.object(*place))
         yield

@@ -6,10 +6,9 @@ Some is the product's (`ordering/claims.py`), and some is what proxies and membe
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
-from unittest.mock import patch
 
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import (
@@ -26,6 +25,7 @@ from kordon.proxy.ordering.claims import (
 )
 from kordon.testing.claims.members import Member
 from kordon.testing.claims.proxies import Commit, Proxy, Serving
+from kordon.testing.taken_out import without
 
 # pyright: reportPrivateUsage=false
 # what is replaced
@@ -46,10 +46,7 @@ class Rule:
 
     def taken_out(self) -> AbstractContextManager[object]:
         """Has all go without the rule in a block."""
-        stack = ExitStack()
-        for owner, name, instead in self.parts:
-            stack.enter_context(patch.object(owner, name, instead))
-        return stack
+        return without(self.parts)
 
 
 def _all_count(_: int, __: int) -> bool:
