@@ -1,4 +1,4 @@
-"""The command line: `kordon run`, `check`, `status`, `completion`, `topics`, `layouts`, `decisions`.
+"""The command line: `kordon run`, `check`, `status`, `completion`, `topics`, `layouts`, `decisions`, `sources`.
 
 Exit codes: 0 success, 1 failure while running, 2 a mistake in the command line or the configuration.
 """
@@ -41,7 +41,7 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names them."""
-        return sorted([*super().list_commands(ctx), "autoscale", "decisions", "layouts", "topics"])
+        return sorted([*super().list_commands(ctx), "autoscale", "decisions", "layouts", "sources", "topics"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Finds one."""
@@ -53,10 +53,18 @@ class _Commands(click.Group):
             from kordon.proxy.commands.topics_cli import topics  # noqa: PLC0415
 
             return topics
+        if cmd_name == "groups":
+            from kordon.proxy.commands.groups_cli import groups  # noqa: PLC0415
+
+            return groups
         if cmd_name == "layouts":
             from kordon.proxy.commands.layouts_cli import layouts  # noqa: PLC0415
 
             return layouts
+        if cmd_name == "sources":
+            from kordon.proxy.commands.sources_cli import sources  # noqa: PLC0415
+
+            return sources
         if cmd_name == "decisions":
             from kordon.proxy.commands.decisions_cli import decisions  # noqa: PLC0415
 
@@ -77,6 +85,7 @@ def main() -> None:
       kordon status
       kordon topics list
       kordon decisions tail --bootstrap kafka:9092
+      kordon groups gaps billing --bootstrap kafka:9092
       kordon layouts export layouts.json --config kordon.yaml
 
     Exit codes: 0 success, 1 failure while running, 2 a mistake in the command line or the configuration.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
@@ -17,11 +16,11 @@ import click
 
 from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import shown
+from kordon.proxy.commands.asked_cluster import AskedCluster, broker_options
 from kordon.proxy.commands.command_parts import Failed
-from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, config_of, connection_options, target_of
+from kordon.proxy.commands.topics_target import TargetFlags
 
 if TYPE_CHECKING:
-    from kordon.proxy.config.config import Upstream
     from kordon.proxy.kafka.brokers import Brokers
     from kordon.proxy.own_topics.layouts_backup import Backup
     from kordon.proxy.own_topics.layouts_check import BackupComparison
@@ -35,11 +34,6 @@ Restoring writes these layouts to __kordon.layouts. Kordons that start then, or 
   - Settings of these topics that were changed since the backup are as they were then.
   - Restart every Kordon that has logged layouts_lost.
 """
-_broker_options: Final = connection_options(
-    "the broker",
-    "A broker. Kordon itself hides its topics.",
-    "Kordon's own configuration, for its brokers, its log-in and its group.",
-)
 _topic_option: Final = click.option(
     "--topic", "topics", metavar="TOPIC", multiple=True, help="Only this topic. Repeat it for several topics."
 )
@@ -59,7 +53,7 @@ def layouts() -> None:
 
 @layouts.command(name="export")
 @click.argument("path", metavar="FILE|-")
-@_broker_options
+@broker_options
 def export(path: str, **target: Unpack[TargetFlags]) -> None:
     """Writes the layouts of all managed topics to FILE, or to standard output. Changes nothing in the cluster.
 
@@ -71,9 +65,9 @@ def export(path: str, **target: Unpack[TargetFlags]) -> None:
       kordon layouts export layouts.json --config kordon.yaml
       kordon layouts export - --bootstrap kafka:9092 | gzip > layouts.json.gz
     """  # noqa: D301
-    from kordon.proxy.own_topics.layouts_restoring import take_backup  # noqa: PLC0415
+    from kordon.proxy.own_topics.layouts_restoring import NotRestored, take_backup  # noqa: PLC0415
 
-    backup, left_out = _Cluster(target).ask("exporting", take_backup)
+    backup, left_out = AskedCluster(target).ask("exporting", take_backup, NotRestored)
     if not backup.topics and not left_out:
         raise Failed("no topic is managed: nothing was written")
     if left_out and path != _STDIO and Path(path).exists():
@@ -88,7 +82,7 @@ def export(path: str, **target: Unpack[TargetFlags]) -> None:
 @layouts.command(name="verify")
 @click.argument("path", metavar="FILE|-")
 @_topic_option
-@_broker_options
+@broker_options
 def verify(path: str, topics: tuple[str, ...], **target: Unpack[TargetFlags]) -> None:
     """Compares a backup in FILE with the cluster, and says what differs. Changes nothing.
 
@@ -102,11 +96,13 @@ def verify(path: str, topics: tuple[str, ...], **target: Unpack[TargetFlags]) ->
       kordon layouts verify layouts.json --config kordon.yaml
       kordon layouts verify layouts.json --topic orders --bootstrap kafka:9092
     """  # noqa: D301
-    from kordon.proxy.own_topics.layouts_restoring import compared  # noqa: PLC0415
+    from kordon.proxy.own_topics.layouts_restoring import NotRestored, compared  # noqa: PLC0415
 
     backup = _read(path, topics)
 
-    found = _Cluster(target).ask("comparing", lambda brokers: compared(brokers, backup, only=bool(topics)))
+    found = AskedCluster(target).ask(
+        "comparing", lambda brokers: compared(brokers, backup, only=bool(topics)), NotRestored
+    )
     _print(backup, found)
     if not found.is_sound:
         sys.exit(1)
@@ -117,7 +113,7 @@ def verify(path: str, topics: tuple[str, ...], **target: Unpack[TargetFlags]) ->
 @_topic_option
 @click.option("--dry-run", is_flag=True, help="Say what would be restored, and change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
-@_broker_options
+@broker_options
 def import_(path: str, topics: tuple[str, ...], *, dry_run: bool, yes: bool, **target: Unpack[TargetFlags]) -> None:
     """Restores the layouts of a backup in FILE that the cluster has lost.
 
@@ -130,11 +126,11 @@ def import_(path: str, topics: tuple[str, ...], *, dry_run: bool, yes: bool, **t
       kordon layouts import layouts.json --config kordon.yaml
       kordon layouts import layouts.json --topic orders --bootstrap kafka:9092 --yes
     """  # noqa: D301
-    from kordon.proxy.own_topics.layouts_restoring import Restoring  # noqa: PLC0415
+    from kordon.proxy.own_topics.layouts_restoring import NotRestored, Restoring  # noqa: PLC0415
 
     if path == _STDIO and not (yes or dry_run):
         raise click.UsageError("a backup from standard input needs --yes: nobody can be asked")
-    backup, cluster = _read(path, topics), _Cluster(target)
+    backup, cluster = _read(path, topics), AskedCluster(target)
 
     async def restore(brokers: Brokers) -> int:
         restoring = Restoring(brokers, backup, cluster.group)
@@ -152,52 +148,11 @@ def import_(path: str, topics: tuple[str, ...], *, dry_run: bool, yes: bool, **t
         await restoring.write(entries)
         return restored
 
-    restored = cluster.ask("restoring", restore)
+    restored = cluster.ask("restoring", restore, NotRestored)
     if restored:
         click.echo(f"{counted(restored, 'topic')} restored")
     elif not dry_run:
         click.echo("nothing to restore")
-
-
-class _Cluster:
-    """The brokers to ask."""
-
-    def __init__(self, target: TargetFlags) -> None:
-        from kordon.proxy.kafka.group import GROUP  # noqa: PLC0415
-
-        self.group = GROUP
-        self._upstream = self._upstream_of(target)
-
-    def _upstream_of(self, target: TargetFlags) -> Upstream:
-        try:
-            config = config_of(target["file"], os.environ)
-            if config is not None:
-                self.group = config.ordering.group
-            if target["bootstrap"] is not None:
-                target["file"] = None
-                return target_of(os.environ, **target)[1]
-        except TargetUnknown as error:
-            raise click.UsageError(str(error)) from error
-        if config is None:
-            raise click.UsageError(
-                "name a broker: --bootstrap HOST:PORT, or Kordon's own configuration by --config FILE"
-            )
-        return config.upstream
-
-    def ask(self, what: str, do: Callable[[Brokers], Awaitable[Result]]) -> Result:
-        """Does something with the brokers; whatever fails is told, with exit code 1."""
-        import uvloop  # noqa: PLC0415
-
-        from kordon.proxy.commands.brokers_asked import with_brokers  # noqa: PLC0415
-        from kordon.proxy.core.errors import KordonError  # noqa: PLC0415
-        from kordon.proxy.own_topics.layouts_restoring import NotRestored  # noqa: PLC0415
-
-        try:
-            return uvloop.run(with_brokers(self._upstream, do))
-        except NotRestored as refusal:
-            raise Failed(str(refusal)) from refusal
-        except (KordonError, OSError) as error:
-            raise Failed(f"{what}: {error}") from error
 
 
 def _read(file: str, topics: tuple[str, ...]) -> Backup:
