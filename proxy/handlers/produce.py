@@ -395,7 +395,7 @@ class _Intake:
                 return
             ground = admitted
             set_transactional(records, 0, is_transactional=False)
-            batch = batch._replace(producer_id=writer_id(batch.producer_id, prepared.protocol))
+            batch = CheckedBatch(writer_id(batch.producer_id, prepared.protocol), *batch[1:])
         acks = -1 if self._acks < 0 else 1  # LENT-IDENTITY: the answer to acks=0 is waited for, here
         write = ClientWrite(
             *batch,

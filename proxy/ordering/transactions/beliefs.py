@@ -215,7 +215,7 @@ def _place(claim: Claim, partition: int) -> tuple[Claim, int]:
 
 
 def _of_anybody(claim: Claim) -> Claim:
-    return claim._replace(principal="")
+    return Claim("", claim.transactional_id, claim.producer_id, claim.epoch)
 
 
 def _right(claim: Claim) -> tuple[str, str]:
