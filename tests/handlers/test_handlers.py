@@ -25,11 +25,25 @@ WANTED_ALWAYS = {
 
 
 @pytest.fixture(params=VIEWS)
-def handlers(request: pytest.FixtureRequest) -> Handlers:
+def view(request: pytest.FixtureRequest) -> Any:
+    """Returns what makes the handlers of a view."""
+    return VIEWS[request.param]
+
+
+@pytest.fixture
+def worker() -> Any:
+    """Returns one that has nothing managed, and takes no individual commits."""
+    made = MagicMock()
+    made.topics = ()
+    made.individual_commits = None
+    return made
+
+
+@pytest.fixture
+def handlers(view: Any, worker: Any) -> Handlers:
     """Returns the handlers of a view."""
-    worker: Any = MagicMock()
-    worker.topics = ()  # nothing is managed
-    return VIEWS[request.param](worker)
+    made: Handlers = view(worker)
+    return made
 
 
 def test_a_handler_stands_in_the_file_that_is_named_like_its_api(handlers: Handlers) -> None:
@@ -45,6 +59,19 @@ def test_while_nothing_is_managed_hardly_any_request_is_held(handlers: Handlers)
     wanted = {route.api.key for route in routes if handlers.wants(route)}
     private = {key for key in handlers.by_key if verdicts.private_route(key, 0) is not None}
     assert wanted == WANTED_ALWAYS | private
+
+
+def test_individual_commits_have_what_is_asked_of_them_held(view: Any, worker: Any) -> None:
+    """Of any topic. Their handlers leave all other requests to those that stand there without them."""
+    without = view(worker).by_key
+    worker.individual_commits = MagicMock()
+    handlers: Handlers = view(worker)
+    keys = {apis.OFFSET_COMMIT, apis.OFFSET_FETCH}
+    assert all(handlers.wants(route) for key in keys for route in routes_of(key))
+    found: dict[int, Any] = dict(handlers.by_key)
+    changed = {key for key in found if type(found[key]) is not type(without.get(key))}
+    assert changed == keys
+    assert all(type(found[key].stock) is type(without[key]) for key in keys & without.keys())
 
 
 def routes_of(key: int) -> list[verdicts.Route]:
