@@ -1,8 +1,8 @@
 """Producers of one source that share its partitions and go on where the last one stopped (docs/sources.md, KIP-509).
 
 Begin at `tenure.py`, the pure core: what a member may do with its partitions from one assignment to the next. It stands
-on `points.py`, which writes restart points as the metadata of commits. `store.py` is the way to them, `holding.py`
-takes partitions and gives them up, `work.py` has the open transaction, and `outgoing.py` what is written.
+on `codecs/source_points.py`, which writes restart points as the metadata of commits. `store.py` is the way to them,
+`holding.py` takes partitions and gives them up, `work.py` has the open transaction, and `outgoing.py` what is written.
 `membership.py` is the member of the group, `session.py` puts these together, and `producer.py` is the public class.
 
 The words: a *source partition* is a part of what is copied into Kafka, known to Kafka by its number only. Its *restart

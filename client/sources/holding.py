@@ -19,11 +19,11 @@ from aiokafka.util import create_task
 
 from kordon.client.sources.listener import SourceRebalanceListener
 from kordon.client.sources.outgoing import Outgoing
-from kordon.client.sources.points import Point
 from kordon.client.sources.settings import SourceSettings
 from kordon.client.sources.store import GroupMember, PointStore
 from kordon.client.sources.tenure import Tenure
 from kordon.client.sources.work import OpenTransaction, Work
+from kordon.codecs.source_points import Point
 
 _Result = TypeVar("_Result")
 

@@ -12,9 +12,9 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from kordon.client.options import ProducerOptions
 from kordon.client.producer import OrderedProducer
 from kordon.client.sources.member_producer import MemberProducer
-from kordon.client.sources.points import OFFSET, Point, build
 from kordon.client.sources.settings import SourceSettings
 from kordon.client.sources.store import GroupMember, PointStore
+from kordon.codecs.source_points import OFFSET, Point, build
 
 
 class NotCommitted(Exception):  # noqa: N818  its cause is the error

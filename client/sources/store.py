@@ -19,8 +19,8 @@ from aiokafka.errors import (
 
 from kordon.client.requests import WireRequest
 from kordon.client.sources.errors import SourcePointError
-from kordon.client.sources.points import OFFSET, Point, UnreadPoint, build, parse
 from kordon.codecs.error_codes import Code
+from kordon.codecs.source_points import OFFSET, Point, UnreadPoint, build, parse
 
 _log = logging.getLogger(__name__)
 

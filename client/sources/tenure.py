@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from enum import Enum, auto
 
-from kordon.client.sources.points import Point
+from kordon.codecs.source_points import Point
 
 
 class Stage(Enum):

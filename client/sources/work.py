@@ -12,9 +12,9 @@ from aiokafka.errors import CommitFailedError, IllegalOperation, KafkaError, Pro
 
 from kordon.client.sources.errors import SourceRebalancedError
 from kordon.client.sources.outgoing import NotCommitted, Outgoing
-from kordon.client.sources.points import check_text
 from kordon.client.sources.store import GroupMember
 from kordon.client.sources.tenure import NotOwned, Tenure
+from kordon.codecs.source_points import check_text
 
 _Sent = TypeVar("_Sent")
 

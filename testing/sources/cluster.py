@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kordon.client.sources.points import Point
+from kordon.codecs.source_points import Point
 
 if TYPE_CHECKING:
     from kordon.testing.sources.members import Member

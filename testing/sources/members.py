@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from kordon.client.sources.points import Point
 from kordon.client.sources.tenure import Tenure
+from kordon.codecs.source_points import Point
 from kordon.testing.sources.cluster import NoAnswer, Refused
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from kordon.client.sources.points import Point
 from kordon.client.sources.tenure import Tenure
+from kordon.codecs.source_points import Point
 from kordon.testing.sources.members import Member, Step
 
 # pyright: reportPrivateUsage=false

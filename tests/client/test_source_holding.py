@@ -17,9 +17,9 @@ from aiokafka.errors import (
 from kordon.client import SourceRebalancedError, SourceRebalanceListener
 from kordon.client.sources.holding import Holding
 from kordon.client.sources.outgoing import NotCommitted
-from kordon.client.sources.points import Point
 from kordon.client.sources.settings import SourceSettings
 from kordon.client.sources.store import GroupMember, PointStore
+from kordon.codecs.source_points import Point
 from kordon.testing.waiting import turns, until
 
 DEAD = "d" * 32

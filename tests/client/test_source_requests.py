@@ -22,10 +22,10 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from kordon.client import SourcePointError
 from kordon.client.requests import WireRequest
 from kordon.client.sources.member_producer import _MemberOffsets
-from kordon.client.sources.points import Point, build
 from kordon.client.sources.store import GroupMember, PointStore
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import response
+from kordon.codecs.source_points import Point, build
 
 # pyright: reportPrivateUsage=false
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kordon.client.sources.points import Point
 from kordon.client.sources.tenure import NotOwned, Stage, Tenure
+from kordon.codecs.source_points import Point
 
 ME = "a" * 32
 OTHER = "b" * 32

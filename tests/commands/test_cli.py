@@ -43,7 +43,7 @@ def test_version_is_the_package_s(kordon_cli: Callable[..., Result]) -> None:
     assert kordon_cli("--version").output == f"kordon {kordon.__version__}\n"
 
 
-@pytest.mark.parametrize("command", [[], ["run"], ["check"], ["status"], ["topics"], ["layouts"]])
+@pytest.mark.parametrize("command", [[], ["run"], ["check"], ["status"], ["topics"], ["layouts"], ["sources"]])
 def test_help_has_examples(kordon_cli: Callable[..., Result], command: list[str]) -> None:
     """Every help shows commands to copy."""
     result = kordon_cli(*command, "--help")

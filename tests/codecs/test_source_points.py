@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.client.sources.points import POINT_BYTES, Point, UnreadPoint, build, check_text, parse
+from kordon.codecs.source_points import POINT_BYTES, Point, UnreadPoint, build, check_text, parse
 
 OWNER = "0123456789abcdef0123456789abcdef"
 BROKERS_TAKE = 4096
