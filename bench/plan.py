@@ -101,6 +101,22 @@ class Holding:
 
 
 @dataclass(frozen=True)
+class Live:
+    """Consumers on librdkafka wait at the ends of all partitions, and one after the other gets a record."""
+
+    topics: int
+    partitions: int
+    """Of each topic: virtual ones where it is managed."""
+    consumers: int
+    records_per_second: int
+    seconds: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.topics} topics with {self.partitions} partitions, {self.records_per_second} records/s"
+
+
+@dataclass(frozen=True)
 class Sdk:
     """aiokafka's own clients, on a bare broker and through Kordon, beside the SDK's, which stand on them.
 
@@ -165,6 +181,8 @@ class Part(Enum):
     LOG = "log"
     RESIZES = "resizes"
     HOLDING = "holding"
+    REQUESTS = "requests"
+    LIVE = "live"
     SDK = "sdk"
     TRANSACTIONS = "transactions"
     MATRIX = "matrix"
@@ -190,6 +208,9 @@ class Plan:
     """Many short ones: the difference is smaller than what a machine's own restlessness makes in one."""
     resizes: tuple[Resizes, ...]
     holding: tuple[Holding, ...]
+    requests: int
+    """Of each kind, on each connection, in a round."""
+    live: tuple[Live, ...]
     sdk: Sdk
     transactions: tuple[Transacting, ...]
     audit: tuple[Audited, ...]
@@ -254,6 +275,8 @@ PROFILES: Final = {
         log_rounds=30,
         resizes=(Resizes(1, 100), Resizes(3, 100)),
         holding=tuple(Holding(*each) for each in ((1, 24), (1, 384), (10, 24), (100, 24))),
+        requests=400,
+        live=(Live(60, 24, 4, 0, 20), Live(60, 24, 4, 100, 20)),
         sdk=Sdk(500, 500_000),
         transactions=_transactions(200_000, 50, 200),
         audit=(_NEARLY_NOTHING, Audited(75, 24), Audited(300, 12), Audited(750, 10)),
@@ -270,6 +293,8 @@ PROFILES: Final = {
         log_rounds=15,
         resizes=(Resizes(1, 20), Resizes(3, 20)),
         holding=(Holding(1, 384), Holding(10, 24)),
+        requests=200,
+        live=(Live(15, 24, 4, 0, 10), Live(15, 24, 4, 100, 10)),
         sdk=Sdk(500, 250_000),
         transactions=_transactions(100_000, 30, 200),
         audit=(_NEARLY_NOTHING, Audited(300, 8)),
@@ -289,6 +314,8 @@ PROFILES: Final = {
         log_rounds=2,
         resizes=(Resizes(1, 2),),
         holding=(Holding(2, 8),),
+        requests=4,
+        live=(Live(2, 8, 2, 5, 2),),
         sdk=Sdk(500, 5_000),
         transactions=_transactions(2_000, 3, 10),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),

@@ -100,6 +100,11 @@ _HOW: Final = """\
   workers, for both together, in the second half of the day. *An idle one*: the dearest of micro-batches with one second
   of one stream, behind the day, from the tenth on. Memory is PSS, of all these processes at the time when it was most.
   `benchmarks.json` has each micro-batch.
+- **Single requests**: plain connections send prepared requests of one kind (`bench/requests.py`), by turns while
+  nothing is managed and beside a managed topic. What is told of Produce is told of each batch. A Fetch names 384
+  partitions: *at rest* it waits 5 ms for nothing, *with news* one comes while it waits, and its Produce counts too.
+- **Waiting consumers**: some on librdkafka have read all and wait (`bench/live.py`), while one partition after another
+  gets a record. The topics are ordinary or managed by turns, with as many partitions for clients.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.
@@ -134,6 +139,7 @@ def report(figures: Results, picture: str) -> str:
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
+    lines += _requests(figures) + _live(figures)
     lines += _sdk_tables(figures) + _transactions(figures) + _audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
@@ -216,6 +222,28 @@ def _holding(figures: Results) -> list[str]:
             rows.append([case, *(_middle(spread, 1) for spread in spreads)])
     names = ["managed", "memory, MB", "KB per virtual partition", "CPU ms/s while nobody writes"]
     return _section("What virtual partitions cost that are at rest", names, rows)
+
+
+def _requests(figures: Results) -> list[str]:
+    """Draws what single requests take; nothing where that was not measured."""
+    who = (results.KORDON, results.BESIDE, MANAGED)
+    rows: list[list[str]] = []
+    for case in figures.requests:
+        spreads = [figures.spread(case, contender, results.REQUEST_US) for contender in who]
+        if any(spreads):
+            rows.append([case, *(_shown(spread, 0) for spread in spreads)])
+    names = ["request", "ordinary, nothing managed", "ordinary, beside a managed topic", "managed"]
+    return _section("CPU µs of single requests", names, rows)
+
+
+def _live(figures: Results) -> list[str]:
+    rows: list[list[str]] = []
+    for case in figures.live:
+        ordinary, managed = (figures.spread(case, each, results.LIVE_CPU) for each in (KORDON, MANAGED))
+        if ordinary is not None and managed is not None:
+            rows.append([case, _shown(ordinary, 1), _shown(managed, 1)])
+    names = ["case", "ordinary, CPU ms/s", "managed, CPU ms/s"]
+    return _section("What waiting consumers cost", names, rows)
 
 
 def _sdk_tables(figures: Results) -> list[str]:

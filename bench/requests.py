@@ -1,20 +1,16 @@
 """What one request takes of a proxy: plain connections send prepared frames, so that little else is on the machine.
 
-`python -m kordon.bench.requests BOOTSTRAP ROUNDS REQUESTS` measures a Kordon of this tree in front of a broker, and
-prints a row for each case. The process's own clock is counted, in nanoseconds (`/proc/PID/task/*/schedstat`): clients,
-broker and other programs on the machine do not count, but they share its caches, so figures are compared within one run
-only.
+The process's own clock is counted, in nanoseconds (`/proc/PID/task/*/schedstat`): clients, broker and other programs on
+the machine do not count, but they share its caches, so figures are compared within one run only.
 """
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import uuid4
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -26,7 +22,6 @@ from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import request, response
 from kordon.codecs.records import batches, look_batch
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.proxy_process import ProxyProcess
 
 PRODUCE_VERSION: Final = 9
 FETCH_VERSION: Final = 11
@@ -35,7 +30,17 @@ _MOST_BYTES: Final = 1 << 20
 _PARKED_SECONDS: Final = 0.02
 """After which a Fetch waits for records at the proxy, on all but the busiest machines."""
 _REST_MS: Final = 5
+_SMALL_BYTES: Final = 200
 _LONG_MS: Final = 30_000
+
+
+class Measured(Protocol):
+    """A proxy."""
+
+    @property
+    def pid(self) -> int | None: ...
+    @property
+    def bootstrap(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,15 @@ class Shape:
 
 
 SHAPES: Final = (
-    Shape("1 connection, 15 x 64 KB", 1, 15, 64 * 1024),
-    Shape("4 connections, 64 KB", 4, 1, 64 * 1024),
-    Shape("16 connections, 1 KB", 16, 1, 1024),
+    Shape("Produce, 1 connection, 15 x 64 KB", 1, 15, 64 * 1024),
+    Shape("Produce, 4 connections, 64 KB", 4, 1, 64 * 1024),
+    Shape("Produce, 16 connections, 1 KB", 16, 1, 1024),
 )
+
+PARTITIONS: Final = 384
+AT_REST: Final = f"Fetch of {PARTITIONS} partitions, at rest"
+WITH_NEWS: Final = f"Fetch of {PARTITIONS} partitions, with news"
+CASES: Final = (*(shape.name for shape in SHAPES), AT_REST, WITH_NEWS)
 
 
 def cpu_us(pid: int) -> float:
@@ -169,31 +179,36 @@ def news_us(pid: int, reader: Reader, writer: PlainConnection, frames: Sequence[
     return (cpu_us(pid) - begun) / len(frames)
 
 
-def measure_untouched(proxy: Any, topics: Topics, requests: int) -> dict[str, float]:
-    """Measures requests that name a topic which is not managed."""
+def measure_untouched(proxy: Measured, topics: Topics, requests: int) -> dict[str, float]:
+    """Measures requests that name a topic which is not managed; returns microseconds by case."""
     topic = f"untouched-{uuid4()}"  # brokers may still know the one before by its name
-    topics.create([topic], 384)
-    figures = measure_reading(proxy, topic, 384, requests // 4)
-    figures |= {
-        f"Produce, {shape.name}": produce_us(proxy.pid, proxy.bootstrap, topic, shape, requests) for shape in SHAPES
-    }
+    topics.create([topic], PARTITIONS)
+    figures = measure_reading(proxy, topic, requests)
+    for shape in SHAPES:
+        figures[shape.name] = produce_us(known_pid(proxy), proxy.bootstrap, topic, shape, requests)
     topics.delete([topic])
     return figures
 
 
-def measure_reading(proxy: Any, topic: str, partitions: int, requests: int) -> dict[str, float]:
-    """Measures Fetch of all partitions of a topic, at rest and with news."""
+def measure_reading(proxy: Measured, topic: str, requests: int) -> dict[str, float]:
+    """Measures Fetch of all partitions of a topic, at rest and with news; returns microseconds by case."""
+    pid = known_pid(proxy)
     writer = PlainConnection(proxy.bootstrap)
-    for each in range(partitions):
-        while not _is_written(writer.ask_frame(produce_frame(topic, [each], 200))):
+    for each in range(PARTITIONS):
+        while not _is_written(writer.ask_frame(produce_frame(topic, [each], _SMALL_BYTES))):
             time.sleep(_PARKED_SECONDS)
-    reader = Reader(proxy.bootstrap, [topic], partitions)
-    frames = [produce_frame(topic, [number * 7 % partitions], 200) for number in range(requests)]
-    figures = {f"Fetch of {partitions}, at rest": rest_us(proxy.pid, reader, requests)}
-    figures[f"Fetch of {partitions}, news"] = news_us(proxy.pid, reader, writer, frames)
+    reader = Reader(proxy.bootstrap, [topic], PARTITIONS)
+    frames = [produce_frame(topic, [number * 7 % PARTITIONS], _SMALL_BYTES) for number in range(max(requests // 4, 1))]
+    figures = {AT_REST: rest_us(pid, reader, len(frames)), WITH_NEWS: news_us(pid, reader, writer, frames)}
     reader.close()
     writer.close()
     return figures
+
+
+def known_pid(proxy: Measured) -> int:
+    """Returns the process id of a proxy, which the broker itself does not have here."""
+    assert proxy.pid is not None
+    return proxy.pid
 
 
 def _is_written(answer: bytes) -> bool:
@@ -201,30 +216,3 @@ def _is_written(answer: bytes) -> bool:
     _, header_bytes = parse_response_header(apis.PRODUCE, PRODUCE_VERSION, answer)
     answered = response(apis.PRODUCE).parse(PRODUCE_VERSION, answer[header_bytes:]).responses
     return not any(row.error_code for topic in answered for row in topic.partition_responses)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """Measures in rounds, and prints medians."""
-    bootstrap, rounds, requests = arguments[0], int(arguments[1]), int(arguments[2])
-    found: dict[str, list[float]] = {}
-    with ProxyProcess.start(bootstrap=bootstrap) as proxy:
-        plain = Topics(bootstrap)
-        managed = Topics(proxy.bootstrap, managed=True)
-        for _ in range(rounds):
-            _note(found, "alone", measure_untouched(proxy, plain, requests))
-            topic = f"managed-{uuid4()}"
-            managed.create([topic], 384)
-            _note(found, "beside managed", measure_untouched(proxy, plain, requests))
-            _note(found, "managed", measure_reading(proxy, topic, 384, requests // 4))
-            managed.delete([topic])
-    for name, values in found.items():
-        print(f"{name:60} {median(values):8.0f} ({min(values):.0f}-{max(values):.0f})", flush=True)
-
-
-def _note(found: dict[str, list[float]], case: str, figures: dict[str, float]) -> None:
-    for name, value in figures.items():
-        found.setdefault(f"{case}: {name}", []).append(value)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -20,6 +20,8 @@ DIRECT_U: Final = "direct, U"
 """With as many partitions as a managed topic has, not as many as it shows."""
 MANAGED: Final = "managed"
 """Kordon, with topics that are managed."""
+BESIDE: Final = "kordon, beside a managed topic"
+"""Requests that name ordinary topics, while another topic is managed."""
 RECORDED: Final = "managed, on record"
 """The same, with its decisions written to their topic."""
 PLAIN: Final = "managed, without transactions"
@@ -55,6 +57,9 @@ AMPLIFICATION: Final = "read_amplification"
 HELD_KB: Final = "held_kb_per_virtual_partition"
 HELD_MB: Final = "held_mb"
 IDLE_CPU: Final = "idle_cpu_ms_per_s"
+REQUEST_US: Final = "cpu_us_per_request"
+"""Of a batch, where records are written."""
+LIVE_CPU: Final = "live_cpu_ms_per_s"
 PRODUCE_CLIENT_CPU: Final = "produce_client_cpu_s_per_gb"
 CONSUME_CLIENT_CPU: Final = "consume_client_cpu_s_per_gb"
 """Of the client's own process."""
@@ -89,7 +94,7 @@ STEADY: Final = "steady"
 IDLE: Final = "idle"
 """Kinds of micro-batches. Each is a measurement: its kind stands for the contender, and its number for the round."""
 
-_TUPLES: Final = ("managed", "resizes", "holding", "sdk", "transactions", "audit")
+_TUPLES: Final = ("managed", "resizes", "holding", "requests", "live", "sdk", "transactions", "audit")
 """Fields of `Results` that JSON makes lists of."""
 
 
@@ -137,6 +142,9 @@ class Results:
     """The case of what the decision log costs."""
     resizes: tuple[str, ...] = ()
     holding: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
+    """What single requests take."""
+    live: tuple[str, ...] = ()
     sdk: tuple[str, ...] = ()
     """The SDK beside aiokafka, then what was measured without a broker."""
     transactions: tuple[str, ...] = ()

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import product
 from typing import Any, Final
 
-from kordon.bench import loads, results
+from kordon.bench import loads, requests, results
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
+from kordon.bench.live import measure_live
 from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
@@ -79,6 +81,8 @@ class Runner:
             Part.MANAGED: self._compare_managed,
             Part.LOG: self._compare_log,
             Part.HOLDING: self._hold,
+            Part.REQUESTS: self._compare_requests,
+            Part.LIVE: self._compare_live,
             Part.SDK: self._compare_sdk,
             Part.TRANSACTIONS: self._compare_transactions,
             Part.MATRIX: self._compare_matrix,
@@ -202,6 +206,41 @@ class Runner:
                 figures = measure_holding(case, kordon, names)
                 topics.delete(names)
             self._keep(Measurement(case.name, self.managed.name, 1, figures))
+
+    def _compare_requests(self, plan: Plan) -> None:
+        """Measures single requests in a Kordon of their own, which knows managed topics half of the time."""
+        plain, managed = self._topics[results.DIRECT], self._topics[self.managed.name]
+
+        def keep(contender: str, number: int, figures: Mapping[str, float]) -> None:
+            for case, value in figures.items():
+                self._keep(Measurement(case, contender, number, {results.REQUEST_US: value}))
+
+        with _proxies(self._bootstrap, 1) as (kordon,):
+            for number in range(1, plan.rounds + 1):
+                self._progress("single requests", results.KORDON, number)
+                keep(results.KORDON, number, requests.measure_untouched(kordon, plain, plan.requests))
+                (topic,) = self._new_topics()
+                managed.create([topic], requests.PARTITIONS)
+                self._progress("single requests", results.BESIDE, number)
+                keep(results.BESIDE, number, requests.measure_untouched(kordon, plain, plan.requests))
+                keep(results.MANAGED, number, requests.measure_reading(kordon, topic, plan.requests))
+                managed.delete([topic])
+
+    def _compare_live(self, plan: Plan) -> None:
+        with _proxies(self._bootstrap, 1) as (kordon,):
+            turns = [
+                (results.KORDON, self._topics[results.DIRECT]),
+                (self.managed.name, self._topics[self.managed.name]),
+            ]
+            for case, number in product(plan.live, range(1, plan.rounds + 1)):
+                for name, topics in turns:
+                    self._progress(case.name, name, number)
+                    names = self._new_topics(case.topics)
+                    topics.create(names, case.partitions)
+                    figures = measure_live(case, kordon, names)
+                    topics.delete(names)
+                    self._keep(Measurement(case.name, name, number, figures))
+                turns.reverse()
 
     def _throughput(self, case: Throughput, contender: Contender, topics: Sequence[str]) -> dict[str, float]:
         with watched(contender) as producing:

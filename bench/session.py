@@ -18,6 +18,7 @@ from kordon.bench import results
 from kordon.bench.contenders import Contender, Peer, start_floor, stop_process
 from kordon.bench.loads import TOOL_SECONDS, Tool, ToolError
 from kordon.bench.plan import Memory, Part, Plan
+from kordon.bench.requests import CASES as REQUEST_CASES
 from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, idle_figures
 from kordon.bench.sdk import WORKER_CASES
@@ -128,6 +129,8 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         log=plan.log.name,
         resizes=tuple(case.name for case in plan.resizes),
         holding=tuple(case.name for case in plan.holding),
+        requests=REQUEST_CASES,
+        live=tuple(case.name for case in plan.live),
         sdk=(plan.sdk.name, *WORKER_CASES),
         transactions=tuple(case.name for case in plan.transactions),
         audit=tuple(case.name for case in plan.audit),

@@ -16,6 +16,11 @@ MAX_IDLE_MB: Final = 100.0
 MIN_MANAGED_PRODUCE: Final = 0.8
 MIN_MANAGED_CONSUME: Final = 0.6
 MAX_MANAGED_CPU: Final = 2.0
+MAX_BESIDE_CPU: Final = 1.05
+"""Of the same request while nothing is managed."""
+MAX_REST_CPU: Final = 2.0
+MAX_LIVE_CPU: Final = 3.0
+"""Of consumers of as many ordinary partitions, while nothing comes and while few records do."""
 MAX_RECORDED_CPU: Final = 1.05
 """Of the same work without a decision log."""
 MIN_TRANSACTIONS: Final = 0.8
@@ -71,6 +76,13 @@ def verdicts(figures: Results) -> list[Verdict]:
     for figure, done in ((results.PRODUCE_CPU, "produced"), (results.CONSUME_CPU, "consumed")):
         what = f"processor time per GB {done} with decisions on record, of that without a decision log"
         found += _most(what, ratio(figures, figures.log, results.RECORDED, figure, results.MANAGED), MAX_RECORDED_CPU)
+    for case in figures.requests:
+        beside = ratio(figures, case, results.BESIDE, results.REQUEST_US, results.KORDON)
+        found += _most(f"processor time beside a managed topic, of that without: {case}", beside, MAX_BESIDE_CPU)
+    for case in figures.live:
+        live = ratio(figures, case, results.MANAGED, results.LIVE_CPU, results.KORDON)
+        most = MAX_REST_CPU if case.endswith(" 0 records/s") else MAX_LIVE_CPU
+        found += _most(f"processor time of waiting consumers, of the untouched path's: {case}", live, most)
     found += _sdk(figures, *figures.sdk) if figures.sdk else []
     for case in figures.resizes:
         found += _pauses(figures, case)

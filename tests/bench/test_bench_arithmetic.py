@@ -8,8 +8,9 @@ from kordon.bench import results
 from kordon.bench.contenders import Peer, PeerError
 from kordon.bench.loads import ToolError, read_consumed, read_produced
 from kordon.bench.picture import draw
-from kordon.bench.plan import PROFILES
+from kordon.bench.plan import PROFILES, Live
 from kordon.bench.report import report
+from kordon.bench.requests import CASES
 from kordon.bench.resizes import Sample, Stream, Window, living_on, pauses, sealed_by, summary, turns_on
 from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, RECORDED, Measurement, Results
 from kordon.bench.verdicts import Verdict, verdicts
@@ -137,14 +138,43 @@ def test_the_decision_log_is_held_against_the_same_work_without_it() -> None:
     assert not outcome(made, "consumed with decisions on record").reached
 
 
+def test_requests_are_compared_with_themselves_beside_a_managed_topic() -> None:
+    """1.05 of what they take while nothing is managed; what a managed topic's own take is told and decides nothing."""
+    made = run_of({})
+    made.requests = ("Produce",)
+    for contender, cpu in ((results.KORDON, 100.0), (results.BESIDE, 104.0), (results.MANAGED, 300.0)):
+        made.measurements.append(Measurement("Produce", contender, 1, {results.REQUEST_US: cpu}))
+    assert outcome(made, "beside a managed topic").reached
+    assert "| Produce | 100 (100-100) | 104 (104-104) | 300 (300-300) |" in report(made, "picture.svg")
+    made.measurements.append(Measurement("Produce", results.BESIDE, 2, {results.REQUEST_US: 120.0}))
+    assert not outcome(made, "beside a managed topic").reached
+
+
+@pytest.mark.parametrize(("rate", "most"), [(0, 2), (100, 3)])
+def test_waiting_consumers_are_compared_with_those_of_ordinary_topics(rate: int, most: int) -> None:
+    """Twice what these take where nothing comes, and three times where few records do."""
+    made = run_of({})
+    case = Live(2, 8, 1, rate, 5).name
+    made.live = (case,)
+    for contender, cpu in ((results.KORDON, 10.0), (results.MANAGED, 10.0 * most)):
+        made.measurements.append(Measurement(case, contender, 1, {results.LIVE_CPU: cpu}))
+    assert outcome(made, "waiting consumers").reached
+    assert f"| {case} | 10.0 (10.0-10.0) | {10.0 * most} ({10.0 * most}-{10.0 * most}) |" in report(made, "picture.svg")
+    made.measurements.append(Measurement(case, results.MANAGED, 2, {results.LIVE_CPU: 10.0 * most + 1}))
+    assert not outcome(made, "waiting consumers").reached
+
+
 @pytest.mark.parametrize("profile", PROFILES)
 def test_no_two_parts_of_a_plan_measure_under_one_name(profile: str) -> None:
     """Figures are found again by the names of their cases."""
     plan = PROFILES[profile]
     loads = (plan.base, *plan.matrix, *plan.managed, plan.log)
     names = [
-        case.name for cases in (loads, plan.resizes, plan.holding, plan.transactions, plan.audit) for case in cases
+        case.name
+        for cases in (loads, plan.resizes, plan.holding, plan.live, plan.transactions, plan.audit)
+        for case in cases
     ]
+    names += CASES
     assert len(set(names)) == len(names)
 
 
