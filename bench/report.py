@@ -102,7 +102,8 @@ _HOW: Final = """\
   `benchmarks.json` has each micro-batch.
 - **Single requests**: plain connections send prepared requests of one kind (`bench/requests.py`), by turns while
   nothing is managed and beside a managed topic. What is told of Produce is told of each batch. A Fetch names 384
-  partitions: *at rest* it waits 5 ms for nothing, *with news* one comes while it waits, and its Produce counts too.
+  partitions. *At rest* it waits 5 ms for nothing. *With news* a record comes while it waits, and that Produce counts
+  too.
 - **Waiting consumers**: some on librdkafka have read all and wait (`bench/live.py`), while one partition after another
   gets a record. The topics are ordinary or managed by turns, with as many partitions for clients.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
