@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
 import uvloop
@@ -36,40 +37,23 @@ config_file = click.option(
 )
 
 
+_LOADED: Final = ("autoscale", "decisions", "groups", "layouts", "sources", "topics")
+"""Commands with a module of their own, `NAME_cli.py`."""
+
+
 class _Commands(click.Group):
-    """The commands; modules of those with many are loaded when they are asked for, so that workers need not."""
+    """The commands. Those of `_LOADED` are loaded when they are asked for, so that workers need not."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names them."""
-        return sorted([*super().list_commands(ctx), "autoscale", "decisions", "layouts", "sources", "topics"])
+        return sorted([*super().list_commands(ctx), *_LOADED])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Finds one."""
-        if cmd_name == "autoscale":
-            from kordon.proxy.commands.autoscale_cli import autoscale  # noqa: PLC0415
-
-            return autoscale
-        if cmd_name == "topics":
-            from kordon.proxy.commands.topics_cli import topics  # noqa: PLC0415
-
-            return topics
-        if cmd_name == "groups":
-            from kordon.proxy.commands.groups_cli import groups  # noqa: PLC0415
-
-            return groups
-        if cmd_name == "layouts":
-            from kordon.proxy.commands.layouts_cli import layouts  # noqa: PLC0415
-
-            return layouts
-        if cmd_name == "sources":
-            from kordon.proxy.commands.sources_cli import sources  # noqa: PLC0415
-
-            return sources
-        if cmd_name == "decisions":
-            from kordon.proxy.commands.decisions_cli import decisions  # noqa: PLC0415
-
-            return decisions
-        return super().get_command(ctx, cmd_name)
+        if cmd_name not in _LOADED:
+            return super().get_command(ctx, cmd_name)
+        found: click.Command = getattr(import_module(f"kordon.proxy.commands.{cmd_name}_cli"), cmd_name)
+        return found
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
