@@ -317,6 +317,15 @@ async def test_what_cannot_be_meant_costs_its_own_row(stage: Stage, wrong: Mappi
     assert [each.partition_index for each in stage.sent[0].topics[0].partitions] == [1]
 
 
+async def test_the_ranges_of_a_request_have_a_bound(stage: Stage) -> None:
+    """Each row has a count that is allowed; together they would hold up all other clients."""
+    largest = Ranges((2 * each, 2 * each + 1) for each in range(6, 10_000)).dump()
+    rows = [{**row(11, partition=number), "offset_ranges": largest} for number in range(60)]
+    told = await stage.commit(*rows)
+    taken = sum(len(largest) for code, _ in told if code != Code.INVALID_REQUEST)
+    assert (1 << 20) - len(largest) < taken <= 1 << 20
+
+
 async def test_a_partition_is_named_once(stage: Stage) -> None:
     """The first row counts."""
     told = await stage.commit(row(11), row(14))
