@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Awaitable, Collection
+from collections.abc import Collection
 from typing import Any, Final, Protocol
 
 from aiokafka.client import AIOKafkaClient
@@ -107,10 +107,15 @@ class SourceCoordinator(GroupCoordinator):
         self._assignor.had = Had(generation, frozenset(mine))
         self._owner.take(GroupMember(member_id, generation), mine)
 
-    def _push_error_to_user(self, exc: BaseException) -> Awaitable[Any]:
-        """Tells the application, and tries again after a while: aiokafka would wait until it has asked."""
+    async def _push_error_to_user(self, exc: BaseException) -> Any:
+        """Tells the application, and joins again after a while: aiokafka would wait until somebody has asked.
+
+        Heartbeats have ended with the error, and only a new assignment begins them again.
+        """
         self._owner.fail(copy.copy(exc))
-        return asyncio.wait([self._closing], timeout=_RETRY_SECONDS)
+        waited = await asyncio.wait([self._closing], timeout=_RETRY_SECONDS)
+        self.request_rejoin()
+        return waited
 
     def _on_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -44,7 +44,7 @@ class SourceSettings:
     drain_timeout_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        if not isinstance(self.group_id, str) or not self.group_id:
+        if not self.group_id:
             raise ValueError("`group_id` is needed: restart points are kept with the group's commits")
         _check("source_partition_count", self.source_partition_count, range(1, MOST_PARTITIONS + 1))
         _check("session_timeout_ms", self.session_timeout_ms, SESSION_MS)

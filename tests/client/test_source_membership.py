@@ -1,0 +1,69 @@
+"""A source producer as a member of its group, with a coordinator that answers from a list."""
+
+from collections.abc import Collection
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock
+
+import pytest
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressError
+
+from kordon.client.sources import membership
+from kordon.client.sources.assignor import Had
+from kordon.client.sources.membership import SourceCoordinator
+from kordon.client.sources.settings import SourceSettings
+from kordon.client.sources.store import GroupMember
+from kordon.testing.waiting import until
+
+# pyright: reportPrivateUsage=false
+
+
+class Noted:
+    """Who does the work of the partitions."""
+
+    def __init__(self) -> None:
+        self.log: list[object] = []
+
+    async def give_up(self, *, is_member: bool) -> None:
+        self.log.append("gave up" if is_member else "thrown out")
+
+    def take(self, member: GroupMember, partitions: Collection[int]) -> None:
+        self.log.append((member, set(partitions)))
+
+    def fail(self, error: BaseException) -> None:
+        self.log.append(type(error))
+
+
+def client(error: BaseException) -> Any:
+    return SimpleNamespace(
+        cluster=ClusterMetadata(),
+        coordinator_lookup=AsyncMock(side_effect=error),
+        force_metadata_update=AsyncMock(),
+    )
+
+
+async def test_what_the_group_refuses_is_told_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever is given the right later needs no restart; heartbeats begin again with the next assignment."""
+    monkeypatch.setattr(membership, "_RETRY_SECONDS", 0.0)
+    owner = Noted()
+    coordinator = SourceCoordinator(client(GroupAuthorizationFailedError("g")), SourceSettings("g", 3), owner)
+    await until("it is told again", lambda: owner.log.count(GroupAuthorizationFailedError) > 2)
+    assert coordinator.need_rejoin(coordinator._subscription.subscription)
+    await coordinator.close()
+
+
+async def test_partitions_are_given_up_before_it_joins_again() -> None:
+    """As a member, or as one that the group has thrown out (ENDED-FIRST)."""
+    owner = Noted()
+    coordinator = SourceCoordinator(client(GroupLoadInProgressError()), SourceSettings("g", 3), owner)
+    assignment = ConsumerProtocolMemberAssignment(0, [("g", [2, 0])], b"").encode()
+    await coordinator._on_join_prepare(None)
+    coordinator.generation = 7
+    await coordinator._on_join_complete(7, "me", "range", assignment)
+    await coordinator._on_join_prepare(None)
+    assert owner.log == ["thrown out", (GroupMember("me", 7), {0, 2}), "gave up"]
+    assert coordinator._assignor.had == Had(7, frozenset({0, 2}))
+    coordinator.generation = -1
+    await coordinator.close()
