@@ -24,6 +24,7 @@ from kordon.proxy.ordering.commit_marks import marked, read_mark
 from kordon.proxy.own_topics.claims_log import now_ms
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
 from kordon.proxy.topics.managed_topics import ManagedTopics
+from kordon.proxy.topics.names import NO_ID
 from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of, route_of
 from kordon.testing.noted import Noted
@@ -137,7 +138,7 @@ class Stage:
             rows = [
                 {"partition_index": row.partition_index, "error_code": self.commit_code} for row in topic.partitions
             ]
-            topics.append({"name": topic.name, "partitions": rows})
+            topics.append({"name": topic.get("name", ""), "topic_id": topic.get("topic_id", NO_ID), "partitions": rows})
             if not self.commit_code:
                 for row in topic.partitions:
                     self.committed[row.partition_index] = (row.committed_offset, row.committed_metadata)
@@ -157,21 +158,21 @@ class Stage:
         offset, metadata = self.committed.get(partition, (-1, ""))
         return {"partition_index": partition, "committed_offset": offset, "metadata": metadata, "error_code": 0}
 
-    async def _answer(self, key: int, fields: Mapping[str, Any]) -> Any:
+    async def answer(self, key: int, fields: Mapping[str, Any], version: int = 8) -> Any:
         """Returns the answer; None: nobody confers on it."""
-        route = route_of(key, 8)
+        route = route_of(key, version)
         assert self.guard.wants(route)
-        decision = self.guard.decide(route, memoryview(bytearray(request(key).build(8, fields))))
+        decision = self.guard.decide(route, memoryview(bytearray(request(key).build(version, fields))))
         if not isinstance(decision, Confer):
             return None
         answer = await decision.answer(self.ask)
         assert isinstance(answer, bytes)
-        return response(key).parse(8, answer)
+        return response(key).parse(version, answer)
 
     async def commit(self, *rows: Mapping[str, Any], topic: str = TOPIC) -> Any:
         """Returns the code and stable offset of each row."""
         fields = {"group_id": GROUP, "generation_id_or_member_epoch": 3, "member_id": "m"}
-        answer = await self._answer(
+        answer = await self.answer(
             apis.OFFSET_COMMIT, {**fields, "topics": [{"name": topic, "partitions": list(rows)}]}
         )
         if answer is None:
@@ -183,7 +184,7 @@ class Stage:
         """Returns the rows of the group's topic."""
         topics = None if partitions is None else [{"name": TOPIC, "partition_indexes": partitions}]
         fields = {"groups": [{"group_id": GROUP, "topics": topics}], "require_stable": True, "with_ranges": with_ranges}
-        answer = await self._answer(apis.OFFSET_FETCH, fields)
+        answer = await self.answer(apis.OFFSET_FETCH, fields)
         if answer is None:
             return None
         return {row.partition_index: row for topic in answer.groups[0].topics for row in topic.partitions}
@@ -229,6 +230,16 @@ async def test_the_coordinator_is_asked_first_and_given_what_is_stable(stage: St
     assert read_mark(sent.committed_metadata, PLACE, 10) == ("t", LIFE)
     assert stage.log.written == [(PLACE, Claim(LIFE, done(-1, (10, 12), (20, 21))))]
     assert stage.logs.outcomes == {"taken": 1}
+
+
+async def test_a_topic_may_be_named_by_its_id(stage: Stage) -> None:
+    """As clients of Kafka 4.1 do; nobody has to be asked for it."""
+    fields = {"group_id": GROUP, "generation_id_or_member_epoch": 3, "member_id": "m"}
+    topics = [{"topic_id": TOPIC_ID, "partitions": [row(9, (10, 12))]}]
+    answer = await stage.answer(apis.OFFSET_COMMIT, {**fields, "topics": topics}, 10)
+    (told,) = answer.topics
+    assert (told.topic_id, told.partitions[0].error_code, told.partitions[0].last_stable_offset) == (TOPIC_ID, 0, 14)
+    assert stage.happened == ["OffsetCommit", "write"]
 
 
 async def test_what_says_nothing_new_is_not_written(stage: Stage) -> None:
