@@ -85,7 +85,7 @@ class Phase:
     def read(self) -> Written:
         """The streams of its physical partitions, as clients of the dialect read them."""
         partitions = np.flatnonzero(self.peers)
-        homes = [self.layout.open_homes[physical_stream(int(q))] for q in partitions]
+        homes = [self.layout.chain(physical_stream(int(q))).stays[-1] for q in partitions]
         none = np.zeros_like(partitions)
         return Written(-1 - partitions, partitions, np.array([each.move for each in homes]), none, none, none)
 
@@ -153,7 +153,8 @@ class Topic:
         *,
         is_quiet: bool = False,
     ) -> Phase:
-        homes = [(stream, home) for stream, home in layout.open_homes.items() if (stream < 0) is self.is_dialects]
+        streams = [each for each in layout.residence.streams if (each < 0) is self.is_dialects]
+        homes = [(each, home) for each in streams if (home := layout.open_home(each)) is not None]
         if is_quiet:
             homes = homes[: self.number == 0]
         written = self._written(homes, first)

@@ -27,7 +27,7 @@ from kordon.proxy.ordering.layout_change import LayoutChange
 from kordon.proxy.ordering.placements import Epoch, Placement, Placements
 from kordon.proxy.ordering.residence import Residence
 from kordon.proxy.ordering.segments import Segment, SegmentId
-from kordon.proxy.ordering.streams import Stream, physical_stream, shown_partition
+from kordon.proxy.ordering.streams import Stream, shown_partition
 
 
 class LogBound(NamedTuple):
@@ -171,16 +171,12 @@ class Layout:
             return self.chains[stream]
         return self.residence.physical_chains.get(shown_partition(stream), _NOWHERE)
 
-    @cached_property
-    def open_homes(self) -> Mapping[Stream, Stay]:
-        """By stream, where it is written and delivered now; what is not, or withheld (TAKEOVER-WAITS), is missing."""
-        shown = self.n if self.withholds(self.n) else self.v_count
-        homes: dict[Stream, Stay] = {}
-        for vs, chain in self.residence.runs:
-            if chain.home is not None and chain.home.end is None:
-                homes |= dict.fromkeys(vs[: max(shown - vs.start, 0)], chain.home)
-        physical = ((physical_stream(q), chain.home) for q, chain in self.residence.physical_chains.items())
-        return homes | {stream: home for stream, home in physical if home is not None and home.end is None}
+    def open_home(self, stream: Stream) -> Stay | None:
+        """Returns where a stream is written and delivered now; None: nowhere, or it is withheld (TAKEOVER-WAITS)."""
+        if stream >= self.v_count or self.withholds(stream):
+            return None
+        home = self.chain(stream).home
+        return home if home is not None and home.end is None else None
 
     def knows(self, stream: Stream) -> bool:
         """Whether there is such a stream, and it lives or has lived anywhere."""

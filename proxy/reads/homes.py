@@ -48,7 +48,7 @@ class TopicHomes(dict[Stream, StreamHome]):
     def find(self, stream: Stream) -> StreamHome | None:
         """Returns where a stream is written and delivered now; None: nowhere."""
         home = self.get(stream)
-        if home is None and (stay := self._layout.open_homes.get(stream)) is not None:
+        if home is None and (stay := self._layout.open_home(stream)) is not None:
             log = self._log(log_read_by(stream, stay.partition))
             floor = (self._layout.floors or {}).get(stream, 0)
             is_first = len(self._layout.chain(stream).stays) == 1

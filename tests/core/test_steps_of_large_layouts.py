@@ -46,7 +46,7 @@ async def worker(request: pytest.FixtureRequest) -> ManagedWorker:
 
 def derive(layout: Layout) -> None:
     """Derives what the worker has derived before any client asks (its steps: `test_steps_of_own_logs`)."""
-    _ = layout.chains, layout.open_homes
+    _ = layout.chains
 
 
 class Asks:
