@@ -111,6 +111,8 @@ class SourceProducer:
             KafkaError: What keeps the group from it.
         """
         session = self._started()
+        if self._has_left and self._watching is not None:
+            await asyncio.gather(self._watching, return_exceptions=True)  # it is leaving
         if session.has_joined:
             raise IllegalOperation("this producer has subscribed already")
         self._has_left = False
