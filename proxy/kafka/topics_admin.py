@@ -235,23 +235,22 @@ class TopicsAdmin:
         refuse(f"configs of {name}", result)
         return {config.name: config.value for config in result.configs}
 
-    async def wait_for_leaders(
-        self, topic: str, *, partitions: int, timeout: float = _NEW_TOPIC_SECONDS
-    ) -> Mapping[int, Leader]:
+    async def wait_for_leaders(self, topic: str, *, partitions: int) -> Mapping[int, Leader]:
         """Waits until at least so many partitions are there, and all of them are led and say so themselves.
 
         Raises:
-            UpstreamUnavailable: They are not within `timeout` seconds.
+            UpstreamUnavailable: They are not in time.
         """
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(_NEW_TOPIC_SECONDS):
                 while True:
                     found = await self._led(topic)
                     if len(found) >= partitions:
                         return found
                     await asyncio.sleep(_POLL_SECONDS)
         except TimeoutError:
-            raise UpstreamUnavailable(f"{topic}: no {partitions} partitions with leaders in {timeout:g} s") from None
+            detail = f"{topic}: no {partitions} partitions with leaders in {_NEW_TOPIC_SECONDS:g} s"
+            raise UpstreamUnavailable(detail) from None
 
     async def _led(self, topic: str) -> Mapping[int, Leader]:
         """Asks the leaders too: a broker that is told of a partition later than others refuses it until then."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from kordon.codecs.counted import counted
+
 _UNITS: Final = ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k"))
 
 _CLOCKS: Final = (
@@ -118,10 +120,10 @@ def stream_name(stream: int | None) -> str:
     return f"v{stream}" if stream >= 0 else f"partition {~stream}"
 
 
-def several(count: int, one: str, many: str = "") -> str:
-    """Writes a count with its noun.
+def several(count: int, noun: str) -> str:
+    """Writes a count with its noun; none in words.
 
     >>> several(1, "finding"), several(2, "finding"), several(0, "fence")
     ('1 finding', '2 findings', 'no fences')
     """
-    return f"{'no' if not count else whole(count)} {one if count == 1 else many or one + 's'}"
+    return counted(count, noun) if count else f"no {noun}s"
