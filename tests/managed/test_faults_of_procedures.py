@@ -55,6 +55,7 @@ def test_changes_that_meet_are_refused_or_done_side_by_side(unled_cluster: Clust
     """A second change of a topic is refused while one is under way (ONE-CHANGE); one of another topic is not."""
     with three_proxies(unled_cluster, "meets-one") as (first, second, sleeper):
         admins = [AdminClient({"bootstrap.servers": first.bootstrap}), create_managed(second.bootstrap, "meets-two")]
+        refused = AdminClient({"bootstrap.servers": second.bootstrap})  # on a connection where no answer is waited for
         with (
             ChangeSteps(unled_cluster.bootstrap()) as steps,
             Traffic([first.bootstrap], "meets-one") as one,
@@ -67,7 +68,7 @@ def test_changes_that_meet_are_refused_or_done_side_by_side(unled_cluster: Clust
                 steps.wait_for("fence")
                 growths.append(resize(admins[1], "meets-two", 6))
                 with pytest.raises(KafkaException) as refusal:
-                    resize(admins[1], "meets-one", 12).result(CHANGE_SECONDS)
+                    resize(refused, "meets-one", 12).result(CHANGE_SECONDS)
                 assert refusal.value.args[0].name() == "REASSIGNMENT_IN_PROGRESS"
             for growth in growths:
                 growth.result(CHANGE_SECONDS)
