@@ -50,6 +50,8 @@ class GroupLog(Protocol):
     """The claims of some groups (`own_topics/claims_log.py::ClaimsLog`)."""
 
     life: int
+    read_to: int
+    """All records before this offset are known."""
 
     def of(self, place: PlaceKey) -> Place:
         """Returns what is known of a group and partition by now."""
@@ -59,8 +61,8 @@ class GroupLog(Protocol):
         """Returns when all is read that stood in the log; raises `UpstreamUnavailable`."""
         ...
 
-    async def write(self, said: Iterable[tuple[PlaceKey, Said]]) -> None:
-        """Writes records and reads them back; raises `UpstreamUnavailable`."""
+    async def write(self, said: Iterable[tuple[PlaceKey, Said]], read_to: int) -> None:
+        """Writes records, made when the log had been read so far, and reads them back; raises `UpstreamUnavailable`."""
         ...
 
 

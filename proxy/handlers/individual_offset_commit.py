@@ -239,7 +239,7 @@ class _Commit(ConferredRequest):
 
     async def _claim(self, known: GroupLog, life: int) -> None:
         """Writes what is new of the rows that the coordinator has accepted."""
-        taken = list(self._open())
+        taken, read_to = list(self._open()), known.read_to  # what comes from here on is in no record that is made here
         new: dict[int, Claim] = {}
         for row in taken:
             if known.life != life:
@@ -252,7 +252,7 @@ class _Commit(ConferredRequest):
         said = [(row.place, row.said) for row in taken if row.said is not None and row.place is not None]
         try:
             if said:
-                await known.write(said)
+                await known.write(said, read_to)
         except UpstreamUnavailable as error:
             log.warning("claims_not_written", group=self._value.group_id, error=str(error))
             self._refuse(Code.COORDINATOR_NOT_AVAILABLE)

@@ -211,7 +211,7 @@ class _Fetch(ConferredRequest):
                 self._named.discard(group_id)
                 continue
             try:
-                await known.write([(found.place, start) for found, start in of_group])
+                await known.write([(found.place, start) for found, start in of_group], known.read_to)
             except UpstreamUnavailable:
                 self._logs[group_id] = Code.COORDINATOR_NOT_AVAILABLE
                 continue

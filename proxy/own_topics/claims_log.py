@@ -71,16 +71,15 @@ class ClaimsLog:
         """
         await self.log.read_to_end()
 
-    async def write(self, said: Iterable[tuple[PlaceKey, Said]]) -> None:
+    async def write(self, said: Iterable[tuple[PlaceKey, Said]], read_to: int) -> None:
         """Writes records, and returns when they have been read back. What they outlive is taken out later.
 
         Args:
-            said: Made of what is known now.
+            read_to: As it was when they were made: what has been read since may be in none of them.
 
         Raises:
             UpstreamUnavailable: They are not known to be written, and may still be.
         """
-        read_to = self.read_to
         entries = [(place, each, NewRecord(self._key(place), dump(each))) for place, each in said]
         for batch in in_batches([entry for _, _, entry in entries], BATCH_BYTES):
             await self.log.write(batch)

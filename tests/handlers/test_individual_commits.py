@@ -1,5 +1,6 @@
 """Commits of single offsets: what the coordinator is asked, what is written to the log, and what clients are told."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -42,13 +43,15 @@ class MemoryLog:
         self.life = 0
         self.claims = Claims()
         self.written: list[tuple[PlaceKey, Said]] = []
+        self.written_at: list[int] = []
+        """How far the log had been read when records were made."""
         self.fails: set[str] = set()
         self._happened = happened
-        self._offset = 0
+        self.read_to = 0
 
     def put(self, place: PlaceKey, said: Said) -> None:
-        self.claims.apply(place, f"k-{self._offset}", self._offset, said, timestamp_ms=now_ms())
-        self._offset += 1
+        self.claims.apply(place, f"k-{self.read_to}", self.read_to, said, timestamp_ms=now_ms())
+        self.read_to += 1
 
     def of(self, place: PlaceKey) -> Place:
         return self.claims.of(place)
@@ -56,8 +59,9 @@ class MemoryLog:
     async def read_to_end(self) -> None:
         self._note("read")
 
-    async def write(self, said: Iterable[tuple[PlaceKey, Said]]) -> None:
+    async def write(self, said: Iterable[tuple[PlaceKey, Said]], read_to: int) -> None:
         self._note("write")
+        self.written_at.append(read_to)
         for place, each in said:
             self.written.append((place, each))
             self.put(place, each)
@@ -335,6 +339,24 @@ async def test_the_ranges_of_a_request_have_a_bound(stage: Stage) -> None:
     told = await stage.commit(*rows)
     taken = sum(len(largest) for code, _ in told if code != Code.INVALID_REQUEST)
     assert (1 << 20) - len(largest) < taken <= 1 << 20
+
+
+async def test_what_is_read_while_a_commit_is_reckoned_with_is_outlived_by_none_of_its_records(stage: Stage) -> None:
+    """Others have their turn between large rows: a claim that comes then is in no union (COVER-BEHIND)."""
+    stage.log.put(PLACE._replace(partition=1), Start(21, 0, done(0)))
+    many = [(2 * each, 2 * each + 1) for each in range(10, 400)]
+    before = stage.log.read_to
+
+    def comes() -> None:
+        stage.log.put(PLACE, Claim(LIFE, done(-1, (5_000, 5_001))))
+
+    def comes_soon() -> None:
+        asyncio.get_running_loop().call_soon(comes)
+
+    stage.before[apis.OFFSET_COMMIT] = [comes_soon]
+    assert (await stage.commit(row(11, *many), row(0, *many, partition=1, incarnation=21)))[0][0] == Code.NONE
+    assert stage.log.read_to > before + 2
+    assert stage.log.written_at == [before]
 
 
 async def test_a_partition_is_named_once(stage: Stage) -> None:

@@ -64,11 +64,11 @@ def done(stable: int, *ranges: tuple[int, int]) -> Done:
 async def test_what_is_written_is_read_and_what_it_outlives_is_taken_out() -> None:
     """After so many claims all that is known stands in one record; the others go in one batch."""
     log = Log()
-    await log.write([(PLACE, Start(5, 0, done(0)))])
+    await log.write([(PLACE, Start(5, 0, done(0)))], log.read_to)
     for number in range(RENEW_AFTER_CLAIMS + 1):
         said = log.of(PLACE).to_write(5, done(0, (2 + 2 * number, 3 + 2 * number)), now_ms())
         assert said is not None
-        await log.write([(PLACE, said)])
+        await log.write([(PLACE, said)], log.read_to)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(log.standing) == 1
@@ -79,10 +79,10 @@ async def test_what_is_written_is_read_and_what_it_outlives_is_taken_out() -> No
 async def test_what_another_proxy_writes_meanwhile_stays() -> None:
     """Its claim may say what the union does not (COVER-BEHIND)."""
     log = Log()
-    await log.write([(PLACE, Start(5, 0, done(0)))])
+    await log.write([(PLACE, Start(5, 0, done(0)))], log.read_to)
     other = key_of(PLACE, "other", 1)
     log.between = lambda: log.put(other, dump(Claim(5, done(-1, (7, 8))))) if other not in log.standing else None
-    await log.write([(PLACE, Start(5, 5, done(3)))])
+    await log.write([(PLACE, Start(5, 5, done(3)))], log.read_to)
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert other in log.standing
@@ -93,10 +93,10 @@ async def test_what_another_proxy_writes_meanwhile_stays() -> None:
 async def test_a_start_that_begins_anew_outlives_what_came_while_it_was_written() -> None:
     """That belongs to the incarnation that it ends."""
     log = Log()
-    await log.write([(PLACE, Start(5, 0, done(0)))])
+    await log.write([(PLACE, Start(5, 0, done(0)))], log.read_to)
     other = key_of(PLACE, "other", 1)
     log.between = lambda: log.put(other, dump(Claim(5, done(-1, (7, 8))))) if not log.of(PLACE).done.ranges else None
-    await log.write([(PLACE, Start(6, 5, done(2)))])
+    await log.write([(PLACE, Start(6, 5, done(2)))], log.read_to)
     log.between = lambda: None
     await asyncio.sleep(0)
     await asyncio.sleep(0)
