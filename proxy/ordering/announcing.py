@@ -100,8 +100,7 @@ class Announcing:
 
     def look(self, change: Change, members: Collection[str], alone_from: float, now: float) -> list[Command]:
         """Goes on if all know of the announcement who may serve."""
-        is_told = change.is_confirmed and change.told_to.issuperset(members) and now >= alone_from
-        if change.stage is not Stage.TELLING or not is_told:
+        if change.stage is not Stage.TELLING or now < alone_from or not is_told(change, members):
             return []
         return self._wait(change, now)
 
@@ -214,6 +213,11 @@ class Announcing:
         older = {(each.partition, each.producer_id) for each in at_leaders if is_older(each, ends or {})}
         change.doubted = {each: change.doubted.get(each, now) for each in older - set(known)}
         return frozenset(each for each, since in change.doubted.items() if now - since < DOUBT_SECONDS)
+
+
+def is_told(change: Change, members: Collection[str]) -> bool:
+    """Whether all members have acknowledged an announcement, and are all that had joined when it was durable."""
+    return change.is_confirmed and change.told_to.issuperset(members)
 
 
 def is_interrupted(change: Change) -> bool:

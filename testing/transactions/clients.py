@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.testing.transactions.cluster import Cluster, V
 from kordon.testing.transactions.codes import Code
 from kordon.testing.transactions.logs import Record, Txn
-from kordon.testing.transactions.workers import FORGER, Worker
+from kordon.testing.transactions.workers import FORGER, Sent, Worker
 from kordon.testing.transactions.world import Activity, Slot
 
 PATIENCE_STEPS: Final = (100, 200, 1000)
@@ -20,11 +21,13 @@ _MOST_RECORDS: Final = 6
 
 
 @dataclass(eq=False)
-class _Attempt:
+class Attempt:
     """A transaction, as its client goes through it."""
 
     txn: Txn
     claim: Claim
+    added: set[Stream] = field(default_factory=set[Stream])
+    """On v1, what the client has added."""
     busy: set[int] = field(default_factory=set[int])
     """Virtual partitions to which a record is under way."""
     code: Code = Code.OK
@@ -98,55 +101,67 @@ class Client:
             yield None
         self._epoch = self._coordinator.epoch
 
-    def _begin(self) -> _Attempt:
+    def _begin(self) -> Attempt:
         name = self._coordinator.transactional_id
         txn = self._cluster.begin(name, self._epoch, self._protocol)
         txn.is_native = self._goes_round and self._world.happens(0.5)
-        return _Attempt(txn, Claim(name, name, txn.producer_id, txn.epoch))
+        return Attempt(txn, Claim(name, name, txn.producer_id, txn.epoch))
 
-    def _fill(self, attempt: _Attempt) -> Activity[None]:
-        added = set[int]()
+    def _fill(self, attempt: Attempt) -> Activity[None]:
         known, self._known = self._known, set()
         for _ in range(1 if attempt.txn.is_native else 1 + self._world.below(_MOST_RECORDS)):
             v = self._world.below(V)
             if attempt.txn.is_native and known:
                 v = min(known)
             self._known.add(v)
-            if attempt.txn.is_v1 and v not in added:
-                vs = {v} if attempt.txn.is_native else {v, *(each for each in range(V) if self._world.happens(0.25))}
-                yield from self._add(attempt, vs)
-                added |= vs
+            if attempt.txn.is_v1 and self._stream(v) not in attempt.added:
+                more = () if attempt.txn.is_native else (each for each in range(V) if self._world.happens(0.25))
+                yield from self._join(attempt, frozenset({self._stream(v), *map(self._stream, more)}))
             if v in attempt.busy:
                 yield lambda: v not in attempt.busy or attempt.has_failed  # noqa: B023 - until it goes on
             if attempt.has_failed:
                 return
             attempt.busy.add(v)
-            record = self._cluster.make_record(v, self._number, attempt.txn)
+            record = self._cluster.make_record(v, self._number, attempt.txn, self._stream(v))
             self._world.spawn(self._deliver(attempt, record))
             if self._world.happens(0.5):
                 yield lambda: attempt.is_settled
 
-    def _add(self, attempt: _Attempt, vs: set[int]) -> Activity[None]:
+    def _stream(self, v: int) -> Stream:
+        """Returns what a record of a virtual partition is sent to."""
+        return v
+
+    def _join(self, attempt: Attempt, streams: frozenset[Stream]) -> Activity[None]:
+        """On v1, adds what is not added yet."""
+        if not attempt.txn.is_v1 or streams <= attempt.added:
+            return
         code: Code | None = Code.CONCURRENT
         while code in {None, Code.CONCURRENT}:
             yield None
             if attempt.txn.is_native:
-                code = self._coordinator.add(attempt.txn, [self._cluster.layout.homes[v] for v in vs])
+                code = self._coordinator.add(attempt.txn, [self._cluster.home(v) for v in streams])
                 continue
             slot, worker = Slot[Code](), self._connection()
-            self._world.spawn(worker.add(attempt.claim, attempt.txn, vs, slot), worker)
+            self._world.spawn(worker.add(attempt.claim, attempt.txn, streams, slot), worker)
             code = yield from self._patiently(slot)
+        attempt.added |= streams
         if code is not Code.OK:
             attempt.fail(code)
 
-    def _deliver(self, attempt: _Attempt, record: Record) -> Activity[None]:
+    def _deliver(self, attempt: Attempt, record: Record) -> Activity[None]:
         """Sends a record until an answer settles it."""
         code: Code | None = None
         while code in {None, Code.NOT_LEADER} and attempt.txn.outcome is None:
             yield None
-            slot, worker = Slot[Code](), self._connection()
-            self._world.spawn(worker.produce(attempt.claim, self._protocol, record, slot), worker)
-            code = yield from self._patiently(slot)
+            code = yield from self._send(attempt, Sent(record, record.stream))
+        self._settle(attempt, record, code)
+
+    def _send(self, attempt: Attempt, sent: Sent) -> Activity[Code | None]:
+        slot, worker = Slot[Code](), self._connection()
+        self._world.spawn(worker.produce(attempt.claim, self._protocol, sent, slot), worker)
+        return (yield from self._patiently(slot))
+
+    def _settle(self, attempt: Attempt, record: Record, code: Code | None) -> None:
         if code is Code.OK:
             record.is_acked = True
             attempt.busy.discard(record.v)
@@ -158,7 +173,7 @@ class Client:
         yield lambda: slot.is_filled or self._world.now > until
         return slot.value
 
-    def _end(self, attempt: _Attempt) -> Activity[None]:
+    def _end(self, attempt: Attempt) -> Activity[None]:
         """Commits when all is acknowledged, or aborts, also without waiting for what is under way."""
         txn = attempt.txn
         is_commit = not attempt.has_failed and self._world.happens(0.8)
@@ -181,4 +196,4 @@ def forge(cluster: Cluster, worker: Worker, txn: Txn, slot: Slot[Code]) -> Activ
     """Sends a record in another principal's transaction."""
     claim = Claim(FORGER, txn.transactional_id, txn.producer_id, txn.epoch)
     record = cluster.make_record(cluster.world.below(V), -1, txn, is_forged=True)
-    yield from worker.produce(claim, txn.protocol, record, slot)
+    yield from worker.produce(claim, txn.protocol, Sent(record, record.stream), slot)

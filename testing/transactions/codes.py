@@ -12,5 +12,6 @@ class Code(Enum):
     NOT_LEADER = "not leader or follower"
     OUT_OF_ORDER = "out of order sequence number"
     INVALID_TXN_STATE = "invalid txn state"
+    OUTDATED = "invalid partition metadata"
     DENIED = "transactional id authorization failed"
     UNSURE = "no answer"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.transactions.events import Batch, Marker, Protocol, Witness
 from kordon.proxy.ordering.transactions.open_answers import NOT_OPEN, LeaderAnswer
 from kordon.testing.transactions.codes import Code
@@ -44,6 +45,8 @@ class Record:
 
     number: int
     v: int
+    stream: Stream
+    """What it is sent to: its virtual partition, or a physical one by a client of the dialect."""
     writer: int
     """The client."""
     txn: Txn
@@ -57,6 +60,8 @@ class Record:
     """Whether it came after its transaction's end, and fell into the next one of the same epoch: Kafka's v1, too."""
     is_doubtful: bool = False
     """Whether its producer hung there on v1: an unclean election took the marker of the transaction before."""
+    is_misled: bool = False
+    """Whether its partition was added round Kordon, and its worker believed the transaction before open."""
     places: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
     """Physical partitions and offsets at which it was appended."""
 
@@ -68,7 +73,7 @@ class Entry:
     what: Witness | Marker | Batch
     sequences: tuple[int, int] = (0, 0)
     """Of a witness."""
-    v: int = -1
+    stream: Stream = -1
     move: int = -1
     record: Record | None = None
     txns: tuple[Txn, ...] = ()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kordon.testing.transactions.clients import forge
-from kordon.testing.transactions.cluster import Cluster, V
+from kordon.testing.transactions.cluster import Cluster
 from kordon.testing.transactions.codes import Code
 from kordon.testing.transactions.coordinator import State
 from kordon.testing.transactions.logs import Log
@@ -129,9 +129,7 @@ class Nemesis:
     def _elect_uncleanly(self) -> None:
         """What lies below a cut is not taken: that has rules of its own (BEYOND-LOSS)."""
         log = self._log()
-        stays = [s for each in self._cluster.layout.stays for s in each if s.partition == log.partition]
-        cut = max([s.start if s.end is None else s.end for s in stays], default=0)
-        least = max(cut, log.log_start, log.high_watermark - 12)
+        least = max(self._cluster.cuts[log.partition], log.log_start, log.high_watermark - 12)
         if least >= log.high_watermark:
             return
         kept = least + self._world.below(log.high_watermark - least)
@@ -168,5 +166,6 @@ class Nemesis:
     def _read(self) -> None:
         if self._readers:
             self._readers -= 1
-            v = self._world.below(V)
-            self._new_reader(v, self._world.below(len(self._cluster.layout.stays[v])))
+            streams = self._cluster.streams
+            stream = streams[self._world.below(len(streams))]
+            self._new_reader(stream, self._world.below(len(self._cluster.layout.chain(stream).stays)))

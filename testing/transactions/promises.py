@@ -25,7 +25,7 @@ def broken(cluster: Cluster, readers: Iterable[Reader]) -> Iterator[str]:
 
 
 def _of_reader(reader: Reader) -> Iterator[str]:
-    last: dict[int, int] = {}
+    last: dict[tuple[int, int], int] = {}
     for each in reader.reads:
         record, where = each.record, f"{each.record.number} of transaction {each.record.txn.number} at {each[:2]}"
         if each.is_shown and _is_wrongly_shown(each):
@@ -33,10 +33,11 @@ def _of_reader(reader: Reader) -> Iterator[str]:
         if not each.is_shown and _is_wrongly_hidden(each):
             yield f"committed and never shown: {where}"
         is_excused = record.may_show or record.was_lost
-        if each.is_shown and record.number <= last.get(record.writer, -1) and not is_excused:
+        line = record.writer, record.v
+        if each.is_shown and record.number <= last.get(line, -1) and not is_excused:
             yield f"shown twice or out of order: {where}"
         if each.is_shown:
-            last[record.writer] = max(record.number, last.get(record.writer, -1))
+            last[line] = max(record.number, last.get(line, -1))
 
 
 def _is_wrongly_shown(each: Read) -> bool:
@@ -79,13 +80,22 @@ def _of_witnesses(log: Log) -> Iterator[str]:
         assert entry.record is not None
         if outcome_of(entry.what, index, Absences()) is not Outcome.COMMITTED or entry.record.may_show:
             continue
+        if entry.record.is_misled:
+            continue
         if not is_witnessed(entry.what, index):
             yield f"committed without a witness: {entry.record.number} at {log.partition, offset}"
 
 
 def _of_records(cluster: Cluster) -> Iterator[str]:
-    """Looks for records that were acknowledged, committed, and stand nowhere."""
+    """Looks for records that were committed, and stand nowhere, twice, or where their key did not live."""
     for record in cluster.records:
-        is_due = record.is_acked and record.txn.outcome is True and not record.was_lost
-        if is_due and cluster.place_of(record) is None:
-            yield f"acknowledged and gone: {record.number} of transaction {record.txn.number}"
+        if record.txn.outcome is not True or record.was_lost or record.may_show:
+            continue
+        places, where = cluster.places_of(record), f"{record.number} of transaction {record.txn.number}"
+        if record.is_acked and not places:
+            yield f"acknowledged and gone: {where}"
+        if len(places) > 1:
+            yield f"stands twice: {where} at {places}"
+        stays = cluster.layout.chains[record.v].stays
+        if not all(any(s.partition == q and s.holds(offset) for s in stays) for q, offset in places):
+            yield f"stands where its key did not live: {where} at {places}"

@@ -1,4 +1,4 @@
-"""A read_committed reader of one virtual partition, which begins anywhere and has read nothing before."""
+"""A read_committed reader of one virtual or physical partition, which begins anywhere and has read nothing before."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.transactions.absences import Absence, Absences
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch
@@ -36,13 +37,13 @@ class _Place:
         self.absences = Absences()
         self.stable = StableOffset()
         self.found = deque[tuple[int, Entry]]()
-        """Batches of the virtual partition that are not passed yet."""
+        """Batches of the stream that are not passed yet."""
         self.read_to = offset
         """Up to where batches were looked for; the index has read further."""
         self._shortened = len(log.shortened)
         self._most = most
 
-    def catch_up(self, v: int, stay: Stay) -> None:
+    def catch_up(self, stream: Stream, stay: Stay) -> None:
         """Reads the log to its high watermark: events beyond the cut, batches only in the stay."""
         self._follow_elections()
         log = self.log
@@ -50,7 +51,7 @@ class _Place:
         end = log.high_watermark if stay.end is None else min(stay.end, log.high_watermark)
         for offset in range(max(self.read_to, log.log_start), end):
             entry = log.entries[offset]
-            if isinstance(entry.what, Batch) and (entry.v, entry.move) == (v, stay.move):
+            if isinstance(entry.what, Batch) and (entry.stream, entry.move) == (stream, stay.move):
                 self.found.append((offset, entry))
                 self.stable.take(entry.what)
         self.read_to = max(self.read_to, end)
@@ -91,8 +92,8 @@ class Reader:
         offset: Of the physical partition.
     """
 
-    def __init__(self, cluster: Cluster, v: int, stay: int, offset: int) -> None:
-        self.v = v
+    def __init__(self, cluster: Cluster, stream: Stream, stay: int, offset: int) -> None:
+        self.stream = stream
         self.is_over = False
         """Whether it has read everything, once nothing is written any more."""
         self.reads: list[Read] = []
@@ -111,22 +112,23 @@ class Reader:
                 yield from self._ask(self._place, self._place.found[0][1].what.producer_id)
 
     def _at(self, offset: int) -> _Place:
-        log = self._cluster.logs[self._cluster.layout.stays[self.v][self._stay].partition]
+        log = self._cluster.logs[self._cluster.layout.chain(self.stream).stays[self._stay].partition]
         return _Place(log, offset, 2 + self._world.below(30))
 
     def _read(self) -> None:
-        stays = self._cluster.layout.stays[self.v]
+        stays = self._cluster.layout.chain(self.stream).stays
         stay, place = stays[self._stay], self._place
         if self._world.happens(0.6):
-            place.catch_up(self.v, stay)
+            place.catch_up(self.stream, stay)
         self._tell(place)
         self._give(place)
         if place.found:
             return
-        if stay.end is not None and place.read_to >= stay.end:
+        has_next, end = self._stay + 1 < len(stays), place.log.end if stay.end is None else stay.end
+        if has_next and stay.end is not None and place.read_to >= end:
             self._stay, self._told = self._stay + 1, -1
             self._place = self._at(stays[self._stay].start)
-        elif self._world.is_healing and stay.end is None and place.read_to >= place.log.end:
+        elif self._world.is_healing and not has_next and place.read_to >= end:
             self.is_over = True
 
     def _give(self, place: _Place) -> None:
@@ -154,12 +156,12 @@ class Reader:
 
     def _open_ones(self, place: _Place, end: int) -> Iterator[int]:
         """Returns the offsets of batches below an end that may still be committed."""
-        log, stay = place.log, self._cluster.layout.stays[self.v][self._stay]
+        log, stay = place.log, self._cluster.layout.chain(self.stream).stays[self._stay]
         unread = (
             (offset, log.entries[offset]) for offset in range(max(place.read_to, log.log_start), min(end, log.end))
         )
         for offset, entry in chain(place.found, unread):
-            record, is_own = entry.record, (entry.v, entry.move) == (self.v, stay.move) and stay.holds(offset)
+            record, is_own = entry.record, (entry.stream, entry.move) == (self.stream, stay.move) and stay.holds(offset)
             is_open = record is not None and record.txn.outcome is None and not record.is_forged
             if is_own and is_open and not (record is not None and record.is_doubtful):
                 yield offset

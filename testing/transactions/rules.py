@@ -5,9 +5,14 @@ What is replaced is the product's own code, not a copy of it in the simulation.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import Any, Final
 
+from kordon.client.homes import Homes, NextSend, Stamp
+from kordon.proxy.ordering import announcing, write_sequencer
+from kordon.proxy.ordering.announcing import Announcing
+from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.transactions import (
     absences,
     adds,
@@ -24,6 +29,7 @@ from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Event, Witness
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions
 from kordon.proxy.ordering.transactions.stable_offset import StableOffset
+from kordon.proxy.ordering.write_sequencer import Write
 from kordon.testing.taken_out import Place, Places, constant, taken_out
 from kordon.testing.transactions import workers
 from kordon.testing.transactions.codes import Code
@@ -49,6 +55,15 @@ def _by_number(planned: Plan, layout_epoch: int, announcement: Announcement) -> 
     return (planned.layout_epoch, planned.announcement.number) == (layout_epoch, announcement.number)
 
 
+def _by_count(write: Write, home: Stay, count: int | None) -> bool:
+    del home
+    return write.undeleted_partition_count is not None and write.undeleted_partition_count != count
+
+
+def _refusal_is_proof(homes: Any, partition: int, places: Iterable[int], stamp: Stamp) -> NextSend:
+    return _COURSE(homes, partition, places, stamp)._replace(question=True)
+
+
 def _without_lease(planned: Plan, layout_epoch: int, announcement: Announcement, *, has_lease: bool) -> Course:
     del has_lease
     return adds.course(planned, layout_epoch, announcement, has_lease=True)
@@ -61,6 +76,7 @@ def _as_remembered(worker: Any, leader_epoch: int, claim: Claim, txn: Txn, q: in
     return code
 
 
+_COURSE: Final = Homes.course
 _OPEN_UNDER: Final = vars(workers.Worker)["_open_under"]
 _IS_PASSED_OVER: Final = outcome.is_passed_over
 
@@ -90,12 +106,17 @@ PLACES: Final[Places] = {
     "ASKED-LEADER: each time": Place(workers.Worker, "_open_under", _as_remembered),
     "ASKED-LEADER: the sequence that follows": Place(workers, "witness_sequence", constant(0)),
     "DOUBLE-ADD": Place(adds, "coming_homes", constant(frozenset())),
+    "DOUBLE-ADD: announced before the fence": Place(Announcing, "begin", constant([])),
+    "DOUBLE-ADD: when all know it": Place(announcing, "is_told", constant(True)),
     "DOUBLE-ADD: under one plan": Place(adds, "is_fresh", constant(True)),
     "DOUBLE-ADD: under one plan, told by more than its number": Place(adds, "is_fresh", _by_number),
     "DOUBLE-ADD: under a lease": Place(workers, "course", _without_lease),
     "OLDER-FIRST": Place(OlderTransactions, "left", constant(frozenset())),
     "OLDER-FIRST: until their coordinator says so": Place(older_transactions, "is_over", constant(False)),
-    "OLDER-FIRST: a fence that moves nothing": Place(older_transactions, "is_older", constant(True)),
+    "OLDER-FIRST: nobody who began later": Place(older_transactions, "is_older", constant(True)),
+    "COUNT-FENCE": Place(write_sequencer, "_is_outdated", constant(False)),
+    "COUNT-FENCE: the count alone does not say it": Place(write_sequencer, "_is_outdated", _by_count),
+    "OUTCOME-FIRST": Place(Homes, "course", _refusal_is_proof),
 }
 
 

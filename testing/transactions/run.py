@@ -6,11 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.testing.transactions.changes import Changes
 from kordon.testing.transactions.clients import Client
-from kordon.testing.transactions.cluster import TRANSACTIONAL_IDS, Cluster, V
+from kordon.testing.transactions.cluster import TRANSACTIONAL_IDS, Cluster
 from kordon.testing.transactions.coordinator import State
+from kordon.testing.transactions.dialect_clients import DialectClient
 from kordon.testing.transactions.nemesis import Nemesis
 from kordon.testing.transactions.promises import broken
 from kordon.testing.transactions.readers import Reader
@@ -55,6 +57,7 @@ class _Life:
         self._seed = seed
         self._world = World(seed)
         self._share_of_v1 = (0.0, 0.5, 1.0, 1.0)[self._world.below(4)]
+        self._share_of_dialect = (0.0, 0.0, 0.5, 1.0)[self._world.below(4)]
         self._cluster = Cluster(self._world)
         self._workers = [Worker(self._cluster, f"worker {n}") for n in range(_WORKERS)]
         self._changes = Changes(self._cluster, self._workers)
@@ -76,8 +79,8 @@ class _Life:
 
     def _rest(self) -> None:
         self._until(self._is_quiet, "a transaction or a change")
-        for v in range(V):
-            self._new_reader(v, 0)
+        for stream in self._cluster.streams:
+            self._new_reader(stream, 0)
         self._until(lambda: all(each.is_over for each in self._readers), "a reader")
 
     def _until(self, is_done: Callable[[], bool], who: str) -> None:
@@ -95,18 +98,19 @@ class _Life:
     def _new_client(self, transactional_id: str) -> None:
         protocol = Protocol.V1 if self._world.happens(self._share_of_v1) else Protocol.V2
         goes_round = protocol is Protocol.V1 and self._world.happens(0.3)
-        client = Client(
+        kind = DialectClient if not goes_round and self._world.happens(self._share_of_dialect) else Client
+        client = kind(
             self._cluster, self._workers, transactional_id, protocol, len(self._clients), goes_round=goes_round
         )
         self._clients.append(client)
         self._world.spawn(client.live())
 
-    def _new_reader(self, v: int, stay: int) -> None:
-        where = self._cluster.layout.stays[v][stay]
+    def _new_reader(self, stream: Stream, stay: int) -> None:
+        where = self._cluster.layout.chain(stream).stays[stay]
         log = self._cluster.logs[where.partition]
         end = log.high_watermark if where.end is None else where.end
         is_from_start = self._world.is_healing or self._world.happens(0.3)
         offset = where.start if is_from_start else where.start + self._world.below(max(1, end - where.start))
-        reader = Reader(self._cluster, v, stay, offset)
+        reader = Reader(self._cluster, stream, stay, offset)
         self._readers.append(reader)
         self._world.spawn(reader.live())

@@ -1,11 +1,17 @@
 """A worker: what it remembers, what it sees of layout, leaders and announcements, and how it serves transactions."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
+from kordon.client.homes import NO_STAMP, Stamp
+from kordon.proxy.ordering import write_sequencer
+from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 from kordon.proxy.ordering.transactions.adds import Announcement, Course, course, plan
 from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground, Step, after_leader
 from kordon.proxy.ordering.transactions.events import Batch, Protocol
@@ -20,6 +26,15 @@ FORGER: Final = "mallory"
 _TRIES: Final = 12
 
 
+class Sent(NamedTuple):
+    """A record as it comes in a Produce request."""
+
+    record: Record
+    stream: Stream
+    stamp: Stamp = NO_STAMP
+    """The layout by which a client of the dialect has chosen its partition."""
+
+
 class Worker:
     """One of several.
 
@@ -32,15 +47,16 @@ class Worker:
         self.is_stopped = False
         self.layout = cluster.layout
         self.announcement = Announcement(0)
-        self.acknowledged = 0
-        """The latest announcement that it has acknowledged."""
-        self.has_acknowledged_fence = False
         self.lease_until = LEASE_STEPS
         self._cluster, self._world = cluster, cluster.world
         self._fenced: frozenset[int] = frozenset()
         self._leaders = {q: log.leader_epoch for q, log in cluster.logs.items()}
         self._in_flight: Counter[int] = Counter()
         self._beliefs = Beliefs()
+        self._terms = 0
+        """How often its lease had ended: a fence that stands does not wait for what it has sent before."""
+        self._misled: set[int] = set()
+        """Producers that it believes open by the transaction before."""
 
     @property
     def has_lease(self) -> bool:
@@ -50,32 +66,48 @@ class Worker:
         """Renews the lease; if it had ended, reads the layouts first."""
         if not self.has_lease:
             self.follow()
+            self._terms += 1
         self.lease_until = self._world.now + LEASE_STEPS
 
     def follow(self) -> None:
         """Reads the layouts to their end, and acknowledges announcements and fences."""
         cluster = self._cluster
-        self.layout, self.announcement, self._fenced = cluster.layout, cluster.announcement, cluster.fenced
-        self.acknowledged = cluster.announced
-        self.has_acknowledged_fence = not any(self._in_flight[q] for q in self._fenced)
+        self.layout, fence, announced = cluster.layout, cluster.fence, cluster.announced
+        self._fenced = frozenset[int]() if fence is None else fence.sealed
+        if fence is not None and not any(self._in_flight[q] for q in self._fenced):
+            cluster.acknowledge(fence.id, self.name)
+        if announced is not None:
+            self.announcement = Announcement(announced.number, announced.coming)
+            if announced.coming:
+                cluster.acknowledge(announced.id, self.name)
 
     def refresh(self, partition: int) -> None:
         """Reads metadata anew."""
         self._leaders[partition] = self._cluster.logs[partition].leader_epoch
 
-    def add(self, claim: Claim, txn: Txn, vs: Iterable[int], slot: Slot[Code]) -> Activity[None]:
-        """Serves AddPartitionsToTxn of v1."""
+    def add(self, claim: Claim, txn: Txn, streams: frozenset[Stream], slot: Slot[Code]) -> Activity[None]:
+        """Serves AddPartitionsToTxn of v1, of virtual partitions or (by the dialect) of physical ones."""
         for _ in range(_TRIES):
             if not self.has_lease:
                 break
-            planned = plan(vs, self.layout.homes, self.layout.epoch, self.announcement)
+            homes = {each: self._named_home(each) for each in streams}
+            planned = plan(streams, homes, self.layout.epoch, self._announced(streams))
             code = yield from self._add(claim, txn, sorted(planned.partitions))
-            next_course = course(planned, self.layout.epoch, self.announcement, has_lease=self.has_lease)
+            next_course = course(planned, self.layout.epoch, self._announced(streams), has_lease=self.has_lease)
             if code is not Code.OK or next_course is Course.GO_ON:
                 return slot.put(code)
             if next_course is Course.LATER:
                 break
         return slot.put(Code.CONCURRENT)
+
+    def _named_home(self, stream: Stream) -> int:
+        home = shown_partition(stream) if is_physical(stream) else self.layout.homes[stream]
+        assert home is not None, "all are born at first"
+        return home
+
+    def _announced(self, streams: Iterable[Stream]) -> Announcement:
+        """Returns what is announced of streams; physical partitions go nowhere."""
+        return Announcement(self.announcement.number) if any(map(is_physical, streams)) else self.announcement
 
     def _add(self, claim: Claim, txn: Txn, partitions: list[int]) -> Activity[Code]:
         yield None
@@ -145,23 +177,25 @@ class Worker:
         yield log.replicated(offset)
         return slot.put(Code.OK if log.leader_epoch == leader_epoch else Code.UNSURE)
 
-    def produce(self, claim: Claim, protocol: Protocol, record: Record, slot: Slot[Code]) -> Activity[None]:
+    def produce(self, claim: Claim, protocol: Protocol, sent: Sent, slot: Slot[Code]) -> Activity[None]:
         """Serves a batch of Produce."""
-        code = yield from self._produce(claim, protocol, record)
+        code = yield from self._produce(claim, protocol, sent)
         if code not in {Code.OK, Code.NOT_LEADER}:
             self._beliefs.drop(claim.producer_id)
         return slot.put(code)
 
-    def _produce(self, claim: Claim, protocol: Protocol, record: Record) -> Activity[Code]:
+    def _produce(self, claim: Claim, protocol: Protocol, sent: Sent) -> Activity[Code]:
+        record = sent.record
         for _ in range(_TRIES):
-            q = self.layout.homes[record.v]
-            if not self.has_lease or q in self._fenced:
+            home = self.layout.chain(sent.stream).home
+            if home is None or not self.has_lease or home.partition in self._fenced:
                 return Code.NOT_LEADER
+            q = home.partition
             ground = Ground(self.layout.epoch, self._leaders[q])
             step = self._beliefs.step(claim, protocol, q, ground, self._world.seconds)
             if step is Step.WRITE:
-                code = yield from self._write(claim, protocol, record, q, ground)
-                if code is Code.OK:
+                code = yield from self._write(claim, protocol, sent, home, ground)
+                if code in {Code.OK, Code.OUTDATED}:
                     return code
                 self.refresh(q)
                 continue
@@ -186,6 +220,8 @@ class Worker:
         step = after_leader(leader_says(answer, claim.epoch, ground.leader_epoch))
         if step is Step.WRITE:
             self._beliefs.confirm(inquiry)
+            if record.txn.outcome is not None:  # a copy that came late, before the marker: of the transaction before
+                self._misled.add(claim.producer_id)
             return Code.OK
         self._beliefs.close(inquiry)
         if step is Step.REFUSE:
@@ -206,16 +242,29 @@ class Worker:
         self.refresh(q)
         return Code.NOT_LEADER if code is Code.CONCURRENT else code
 
-    def _write(self, claim: Claim, protocol: Protocol, record: Record, q: int, ground: Ground) -> Activity[Code]:
+    def _write(self, claim: Claim, protocol: Protocol, sent: Sent, home: Stay, ground: Ground) -> Activity[Code]:
+        record, q = sent.record, home.partition
+        if is_outdated(sent.stamp, home, self.layout.count_in_force):
+            return self._earlier(sent, home)
+        record.is_misled |= record.txn.is_native and claim.producer_id in self._misled
         self._in_flight[q] += 1
+        term = self._terms
         slot = Slot[Code]()
         batch = Batch(-1, claim.producer_id, claim.epoch, protocol)
-        entry = Entry(batch, v=record.v, move=self.layout.stays[record.v][-1].move, record=record)
+        entry = Entry(batch, stream=sent.stream, move=home.move, record=record)
         self._world.spawn(self._append(entry, record, q, ground.leader_epoch, slot))
         yield lambda: slot.is_filled
         self._in_flight[q] -= 1
         is_same = self.has_lease and self.layout.epoch == ground.layout_epoch
-        return Code.OK if slot.value is Code.OK and is_same else Code.UNSURE
+        is_cut = q in self._fenced and self._terms > term
+        return Code.OK if slot.value is Code.OK and is_same and not is_cut else Code.UNSURE
+
+    def _earlier(self, sent: Sent, home: Stay) -> Code:
+        """Tells of what is not to be written any more whether an earlier segment has it, as images do (SEQ-IMAGE)."""
+        logs = self._cluster.logs
+        places = self._cluster.places_of(sent.record, sent.stream)
+        moves = {logs[q].entries[offset].move for q, offset in places}
+        return Code.OK if moves - ({home.move} if home.end is None else set()) else Code.OUTDATED
 
     def _append(self, entry: Entry, record: Record, q: int, leader_epoch: int, slot: Slot[Code]) -> Activity[None]:
         """Is a request on its way, which a fence waits for as long as its worker has a lease."""
@@ -223,7 +272,7 @@ class Worker:
         log = self._cluster.logs[q]
         if log.leader_epoch != leader_epoch:
             return slot.put(Code.NOT_LEADER)
-        place = self._cluster.place_of(record)
+        place = next(iter(self._cluster.places_of(record, entry.stream)), None)
         if place is None:
             if record.txn.is_v1 and record.txn.outcome is not None and log.is_open(record.txn):
                 record.may_show = True
@@ -240,6 +289,7 @@ class Worker:
         yield None
         code = self._cluster.coordinators[claim.transactional_id].end(txn, is_commit=is_commit)
         self._beliefs.drop(claim.producer_id)
+        self._misled.discard(claim.producer_id)
         yield None
         return slot.put(code)
 
@@ -250,3 +300,11 @@ class Worker:
         is_shaken = any(log.shaken >= txn.began for log in self._cluster.logs.values())
         if is_open and not is_shaken and not txn.is_native:
             self._world.break_promise(f"transaction {txn.number} was refused on {q} though it was open")
+
+
+def is_outdated(stamp: Stamp, home: Stay, count: int) -> bool:
+    """Whether a client of the dialect has chosen a partition by a layout that is over (COUNT-FENCE)."""
+    if stamp == NO_STAMP:
+        return False
+    write = write_sequencer.Write(0, 0, 0, 1, 0, -1, 0.0, *stamp)
+    return write_sequencer._is_outdated(write, home, count)

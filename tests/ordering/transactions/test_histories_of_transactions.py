@@ -2,26 +2,32 @@
 
 from collections.abc import Callable
 from functools import partial
+from uuid import UUID
 
 import pytest
 
+from kordon.client.homes import Homes, NextSend, Stamp
+from kordon.client.layouts import TopicLayout
+from kordon.proxy.ordering.streams import Stream, physical_stream
 from kordon.proxy.ordering.transactions.absences import Absences
 from kordon.proxy.ordering.transactions.beliefs import Claim
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Marker, Protocol, Witness
 from kordon.proxy.ordering.transactions.outcome import Outcome, is_witnessed, outcome_of
-from kordon.testing.transactions.cluster import Cluster
+from kordon.testing.transactions.cluster import TOPIC, Cluster
 from kordon.testing.transactions.codes import Code
 from kordon.testing.transactions.logs import Record, Txn
 from kordon.testing.transactions.rules import without
-from kordon.testing.transactions.workers import FORGER, LEASE_STEPS, Worker
+from kordon.testing.transactions.workers import FORGER, LEASE_STEPS, Sent, Worker
 from kordon.testing.transactions.world import Activity, Slot, World
 
 V1, V2 = Protocol.V1, Protocol.V2
 T = "a"
-V = 0
-"""A virtual partition that lives on the physical partition `Q`."""
-Q = 0
+V = 2
+"""A virtual partition that lives on the physical partition `Q`, and on `NEXT` when there are two."""
+Q, NEXT = 0, 1
+V_OF_THREE = 1
+"""One that lives on `Q` unless there are three."""
 MANY_STEPS = 3000
 
 
@@ -63,7 +69,7 @@ class Stage:
         return slot.value
 
     def adding(self, worker: Worker, txn: Txn) -> Slot[Code]:
-        return self.ask(worker, lambda slot: worker.add(claim(txn), txn, [V], slot))
+        return self.ask(worker, lambda slot: worker.add(claim(txn), txn, frozenset({V}), slot))
 
     def add(self, worker: Worker, txn: Txn) -> Code:
         return self.answer(self.adding(worker, txn))
@@ -71,8 +77,24 @@ class Stage:
     def write(self, worker: Worker, txn: Txn, principal: str = T) -> tuple[Code, Record]:
         record = self.cluster.make_record(V, 0, txn)
         of = claim(txn)._replace(principal=principal)
-        slot = self.ask(worker, lambda slot: worker.produce(of, txn.protocol, record, slot))
+        slot = self.ask(worker, lambda slot: worker.produce(of, txn.protocol, Sent(record, V), slot))
         return self.answer(slot), record
+
+    def dialect(self, worker: Worker, txn: Txn, stream: Stream, stamp: Stamp, v: int = V) -> Code:
+        """Writes a record as a client of the dialect: on v1 it adds the physical partition first."""
+        if txn.is_v1:
+            added = self.ask(worker, lambda slot: worker.add(claim(txn), txn, frozenset({stream}), slot))
+            assert self.answer(added) is Code.OK
+        sent = Sent(self.cluster.make_record(v, 0, txn, stream), stream, stamp)
+        return self.answer(self.ask(worker, lambda slot: worker.produce(claim(txn), txn.protocol, sent, slot)))
+
+    def grow(self, partitions: int = 2) -> None:
+        """Has the controller write the next layout, which all workers read."""
+        layout, ends = self.cluster.layout, {q: log.end for q, log in self.cluster.logs.items()}
+        self.cluster.layout = layout.changed(layout.next_epoch(partitions), ends)
+        for worker in (self.a, self.b):
+            if not worker.is_stopped:
+                worker.follow()
 
     def commit(self, worker: Worker, txn: Txn) -> None:
         slot = self.ask(worker, lambda slot: worker.end(claim(txn), txn, slot, is_commit=True))
@@ -155,11 +177,11 @@ def test_an_add_that_was_under_way_when_a_change_was_announced_means_both_homes(
     txn = stage.begin(V1)
     slot = stage.adding(stage.a, txn)
     stage.pass_by(MANY_STEPS, lambda: stage.coordinator.names(Q))
-    stage.cluster.announce({V: 2})
+    stage.cluster.announce({V: NEXT})
     stage.a.follow()
-    assert (stage.a.acknowledged, slot.value) == (1, None)
+    assert (len(stage.cluster.acknowledged), slot.value) == (1, None)
     assert stage.answer(slot) is Code.OK
-    assert (stage.kinds(Q), stage.kinds(2)) == ("W", "W")
+    assert (stage.kinds(Q), stage.kinds(NEXT)) == ("W", "W")
 
 
 def slept_through_a_change(stage: Stage) -> tuple[Txn, Slot[Code]]:
@@ -169,10 +191,8 @@ def slept_through_a_change(stage: Stage) -> tuple[Txn, Slot[Code]]:
     stage.pass_by(MANY_STEPS, lambda: stage.kinds() == "W")
     stage.a.is_stopped = True
     stage.pass_by(LEASE_STEPS + 1)
-    ends = {q: log.end for q, log in stage.cluster.logs.items()}
-    stage.cluster.layout = stage.cluster.layout.moved({V: 2}, ends)
+    stage.grow()
     stage.a.is_stopped = False
-    stage.b.follow()
     return txn, slot
 
 
@@ -188,9 +208,9 @@ def test_an_add_of_a_worker_that_slept_means_the_new_home(stage: Stage) -> None:
     """It has read the layouts before its next lease."""
     txn, slot = slept_through_a_change(stage)
     assert stage.answer(slot) is Code.OK
-    assert (stage.kinds(2), stage.write(stage.b, txn)[0]) == ("W", Code.OK)
+    assert (stage.kinds(NEXT), stage.write(stage.b, txn)[0]) == ("W", Code.OK)
     stage.commit(stage.b, txn)
-    assert stage.outcomes(2) == [Outcome.COMMITTED]
+    assert stage.outcomes(NEXT) == [Outcome.COMMITTED]
 
 
 def test_a_transaction_whose_partitions_were_added_round_kordon_is_refused(stage: Stage) -> None:
@@ -207,7 +227,7 @@ def test_what_was_asked_before_the_end_of_a_transaction_says_nothing_of_the_next
     first = stage.begin(V1)
     assert stage.add(stage.b, first) is Code.OK
     slot, record = Slot[Code](), stage.cluster.make_record(V, 0, first)
-    writing = stage.a.produce(claim(first), V1, record, slot)
+    writing = stage.a.produce(claim(first), V1, Sent(record, V), slot)
     for _ in range(3):  # the right, the producers, the leader epoch
         next(writing)
     stage.commit(stage.a, first)
@@ -259,6 +279,38 @@ def test_another_principal_adds_nothing_to_a_transaction(stage: Stage, protocol:
     assert stage.kinds() == before
 
 
+@pytest.mark.parametrize("protocol", [V1, V2])
+def test_a_client_of_the_dialect_goes_on_in_its_transaction_behind_a_growth(stage: Stage, protocol: Protocol) -> None:
+    """It is told that its layout is over. On v1 it adds the new home then; readers get both records."""
+    old_home, new_home, txn = physical_stream(Q), physical_stream(NEXT), stage.begin(protocol)
+    assert stage.dialect(stage.a, txn, old_home, Stamp(1, 0)) is Code.OK
+    stage.grow()
+    assert stage.dialect(stage.b, txn, old_home, Stamp(1, 0)) is Code.OUTDATED
+    assert stage.dialect(stage.b, txn, new_home, Stamp(2, 1)) is Code.OK
+    stage.commit(stage.a, txn)
+    assert (stage.kinds(Q), stage.kinds(NEXT)) == ("WdM", "WdM")
+    assert stage.outcomes(Q) == stage.outcomes(NEXT) == [Outcome.COMMITTED]
+
+
+def test_a_layout_with_the_same_count_is_told_from_the_one_before(stage: Stage) -> None:
+    """From two partitions to three, and back: what the client was told under three would not be true."""
+    txn = stage.begin(V2)
+    for partitions in (2, 3, 2):
+        stage.grow(partitions)
+    assert stage.dialect(stage.a, txn, physical_stream(Q), Stamp(2, 1), V_OF_THREE) is Code.OUTDATED
+
+
+def test_what_one_refusal_does_not_prove_is_asked_about(stage: Stage) -> None:
+    """It comes from a layout with another count, in which the record may still land where it was sent first."""
+    homes = Homes(TopicLayout(TOPIC, UUID(int=0), 1, 2, 4, 1))
+    assert homes.course(NEXT, [V], Stamp(2, 1)) == NextSend(Stamp(2, 1), question=False)
+    homes.change(TopicLayout(TOPIC, UUID(int=0), 1, 3, 4, 2), {})
+    assert homes.course(NEXT, [V], Stamp(2, 1)) == NextSend(Stamp(3, 2), question=False), "it belongs there still"
+    homes.change(TopicLayout(TOPIC, UUID(int=0), 1, 1, 4, 3), {})
+    assert homes.course(NEXT, [V], Stamp(3, 2)) == NextSend(Stamp(3, 2), question=True)
+    del stage
+
+
 @pytest.mark.parametrize(
     ("rule", "play"),
     [
@@ -281,6 +333,15 @@ def test_another_principal_adds_nothing_to_a_transaction(stage: Stage, protocol:
         ),
         ("TXN-WITNESS: one leader", partial(test_an_unclean_election_ends_what_a_worker_believes, protocol=V1)),
         ("TXN-WITNESS: one leader", partial(test_an_unclean_election_ends_what_a_worker_believes, protocol=V2)),
+        (
+            "COUNT-FENCE",
+            partial(test_a_client_of_the_dialect_goes_on_in_its_transaction_behind_a_growth, protocol=V1),
+        ),
+        (
+            "COUNT-FENCE: the count alone does not say it",
+            test_a_layout_with_the_same_count_is_told_from_the_one_before,
+        ),
+        ("OUTCOME-FIRST", test_what_one_refusal_does_not_prove_is_asked_about),
         ("OWN-TRANSACTION", partial(test_another_principal_adds_nothing_to_a_transaction, protocol=V1)),
     ],
 )
