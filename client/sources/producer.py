@@ -11,7 +11,7 @@ from dataclasses import fields
 from types import TracebackType
 from typing import Any, Final, Self, Unpack, cast
 
-from aiokafka.errors import IllegalOperation
+from aiokafka.errors import IllegalOperation, ProducerFenced
 from aiokafka.structs import RecordMetadata
 from aiokafka.util import create_task
 
@@ -143,11 +143,18 @@ class SourceProducer:
             KafkaError: As of `OrderedProducer.send`.
         """
         session = self._joined()
-        work, producer = session.holding.work, session.outgoing.producer
-        with self._called():
-            return await work.send(
-                work.opened, lambda: producer.send(topic, value, key, partition, timestamp_ms, headers)
-            )
+        work = session.holding.work
+        opened = work.writing()
+        self._liveness.begin()
+        try:
+            return await session.outgoing.producer.send(topic, value, key, partition, timestamp_ms, headers)
+        except (IllegalOperation, ProducerFenced) as error:
+            told = work.judge(opened, error)
+            if told is error:
+                raise
+            raise told from error
+        finally:
+            self._liveness.end(time.monotonic())
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[dict[int, str | None]]:
@@ -244,16 +251,17 @@ class SourceProducer:
         return self._session
 
     def _joined(self) -> Session:
-        session = self._started()
+        session = self._session
+        if session is not None and session.has_joined and not self._has_left:
+            return session
+        self._started()
         if self._has_left:
             raise SourceLeftError(
                 f"this producer has left its group, since the application did nothing for "
                 f"{self._settings.session_timeout_ms} ms (session_timeout_ms): call `alive()` while the source has "
                 "nothing new, and `subscribe()` to come back"
             )
-        if not session.has_joined:
-            raise IllegalOperation("this producer has no source partitions yet: `await producer.subscribe()` first")
-        return session
+        raise IllegalOperation("this producer has no source partitions yet: `await producer.subscribe()` first")
 
     @contextmanager
     def _called(self) -> Iterator[None]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from aiokafka.errors import CommitFailedError, IllegalOperation, KafkaError, ProducerFenced
 
@@ -15,8 +15,6 @@ from kordon.client.sources.outgoing import NotCommitted, Outgoing
 from kordon.client.sources.store import GroupMember
 from kordon.client.sources.tenure import NotOwned, Tenure
 from kordon.codecs.source_points import check_text
-
-_Sent = TypeVar("_Sent")
 
 _log = logging.getLogger(__name__)
 
@@ -103,24 +101,26 @@ class Work:
             raise IllegalOperation(_NONE_OPEN)
         return begun
 
-    async def send(self, begun: OpenTransaction | None, send: Callable[[], Awaitable[_Sent]]) -> _Sent:
-        """Sends something in a transaction.
+    def writing(self) -> OpenTransaction:
+        """Returns the transaction in which something is written; is called for each record.
 
         Raises:
-            SourceRebalancedError: The transaction is over.
+            SourceRebalancedError: It is over.
             IllegalOperation: None is open.
-            KafkaError: As of `send`.
         """
-        opened = self.require(begun)
-        try:
-            return await send()
-        except (IllegalOperation, ProducerFenced) as error:
-            self.require(opened)
-            if not isinstance(error, _FENCED) and not isinstance(error.__cause__, _FENCED):
-                raise
+        opened = self._open
+        return opened if opened is not None and not opened.is_cut else self.require(opened)
+
+    def judge(self, opened: OpenTransaction, error: KafkaError) -> KafkaError:
+        """Returns what an application is told that could not write: that its transaction is over, or why."""
+        if opened.is_cut:
+            self._end(opened)
+        elif isinstance(error, _FENCED) or isinstance(error.__cause__, _FENCED):
             self._lose_track()
             self._end(opened)
-            raise SourceRebalancedError(_CUT) from error
+        else:
+            return error
+        return SourceRebalancedError(_CUT)
 
     def restart_at(self, begun: OpenTransaction | None, points: Mapping[int, str]) -> None:
         """Keeps restart points until the transaction is committed.

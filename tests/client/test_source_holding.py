@@ -311,6 +311,27 @@ async def test_the_application_is_told_what_it_does_wrong(holding: Holding) -> N
         await holding.work.commit(begun)
 
 
+async def test_whoever_cannot_write_is_told_why(group: Group, holding: Holding) -> None:
+    """That the transaction is over, if another has fenced it or it was aborted; any other error as it is."""
+    with pytest.raises(IllegalOperation, match="no transaction is open"):
+        holding.work.writing()
+    await taken(holding, 0)
+    begun = await holding.begin()
+    assert holding.work.writing() is begun
+    other = IllegalOperation("other")
+    assert holding.work.judge(begun, other) is other
+    fenced = IllegalOperation("the transaction has failed")
+    fenced.__cause__ = ProducerFenced()
+    for error in (ProducerFenced(), fenced):
+        assert isinstance(holding.work.judge(begun, error), SourceRebalancedError)
+        assert group.log[-1] == "rejoin"
+    await holding.give_up(is_member=True)
+    await taken(holding, 0)
+    begun = await holding.begin()
+    await holding.give_up(is_member=True)
+    assert isinstance(holding.work.judge(begun, other), SourceRebalancedError)
+
+
 async def test_a_listener_that_fails_harms_nothing(
     group: Group, holding: Holding, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -26,9 +26,10 @@ from kordon.client import (
     SourceRebalancedError,
     SourceRebalanceListener,
 )
+from kordon.testing.broker_features import VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
 from kordon.testing.forked_program import ForkedProgram
-from kordon.testing.managed_clients import read_to_ends
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, read_to_ends, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import until, wait_until
@@ -176,6 +177,13 @@ class Tails:
                 opened.writelines(f"{file.stem}:{number}\n" for number in range(self.written, self.written + count))
         self.written += count
 
+    def stop(self) -> None:
+        """Kills those that run."""
+        for each in self.running:
+            each.send_signal(signal.SIGCONT)
+            each.kill()
+            each.wait(60)
+
     @property
     def lines(self) -> Counter[bytes]:
         return Counter(b"%d:%d" % (file, number) for file in range(FILES) for number in range(self.written))
@@ -187,10 +195,7 @@ def tails(bootstrap: str, name: str, topic: str, tmp_path: Path) -> Iterator[Tai
     try:
         yield started
     finally:
-        for each in started.running:
-            each.send_signal(signal.SIGCONT)
-            each.kill()
-            each.wait(60)
+        started.stop()
 
 
 def test_files_are_copied_once_whoever_dies(bootstrap: str, topic: str, tails: Tails) -> None:
@@ -228,6 +233,31 @@ def test_files_are_copied_once_under_fifty_kills(bootstrap: str, topic: str, tai
         tails.running.pop(rng.randrange(3)).kill()
         tails.start()
     wait_until("all is copied", lambda: committed(bootstrap, topic) == tails.lines, 300)
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason)
+def test_files_are_copied_once_into_a_topic_that_grows_and_shrinks(
+    takers: list[ProxyProcess], name: str, tmp_path: Path
+) -> None:
+    """Data go to a managed topic, 3 -> 6 -> 4, and a program is killed in each of its states."""
+    topic = f"managed-data-of-{name}"
+    admin = create_managed(takers[1].bootstrap, topic)
+    tails = Tails(takers[0].bootstrap, name, topic, tmp_path)
+    try:
+        tails.start()
+        tails.start()
+        for count in (6, 4):
+            tails.add(1_000)
+            change = resize(admin, topic, count)
+            reached(takers[1].bootstrap, topic, tails.written)
+            tails.add(1_000)
+            tails.running.pop(0).kill()
+            tails.start()
+            change.result(CHANGE_SECONDS)
+        wait_until("all is copied", lambda: committed(takers[1].bootstrap, topic) == tails.lines, 180)
+    finally:
+        tails.stop()
 
 
 async def test_a_zombie_commits_nothing(cluster: Cluster, name: str, topic: str) -> None:
