@@ -12,7 +12,7 @@ RUN apt-get update \
 
 # --- build: the locked dependencies, then Kordon's wheel, in a virtual environment ----------------------------------
 FROM base AS build
-RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip python3-venv
+RUN apt-get update && apt-get install --yes --no-install-recommends python3-pip
 # For networks with an index or an authority of their own: the optional secrets `pip_conf` (a pip.conf) and `ca` (a
 # PEM bundle) are there for these commands only and are not part of any layer.
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore
@@ -25,11 +25,12 @@ RUN --mount=type=secret,id=pip_conf --mount=type=secret,id=ca \
  && python3 -m venv --without-pip /opt/kordon \
  && pip --python /opt/kordon/bin/python install --require-hashes --only-binary :all: -r requirements/run.txt \
  && awk '/^(setuptools|wheel)==/ {on = 1} on; !/\\$/ {on = 0}' requirements/dev.txt > requirements/build.txt \
- && python3 -m venv /opt/build \
- && /opt/build/bin/pip install --require-hashes --only-binary :all: -r requirements/build.txt
+ && python3 -m venv --without-pip /opt/build \
+ && pip --python /opt/build/bin/python install --no-compile --require-hashes --only-binary :all: \
+      -r requirements/build.txt
 # .dockerignore lets in nothing but what the wheel and the image are made of.
 COPY . .
-RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . \
+RUN pip --python /opt/build/bin/python wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . \
  && pip --python /opt/kordon/bin/python install --no-deps --no-index dist/*.whl \
  && find /opt/kordon -name '*.pyi' -delete \
  && /opt/kordon/bin/kordon --version
