@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -27,7 +28,7 @@ ROW = OpenRanges("orders", 3, 41, ((41, 43), (46, 47), (50, 60), (61, 62), (70, 
 
 def test_a_person_reads_where_it_is_open_since_when_and_who_has_it() -> None:
     """Three of the open ranges, and how many there are more."""
-    row = OpenRanges(*(getattr(ROW, name) for name in OpenRanges.__slots__[:-1]), Holder("m-1", "app-1", "10.0.0.7"))
+    row = replace(ROW, holder=Holder("m-1", "app-1", "10.0.0.7"))
     assert _line(ROW, 1_000_000 + 90_000) == (
         "orders-3: open for 90 s: 41 to 42, 46, 50 to 59 and 2 ranges more; 12 offsets done behind; "
         "no member has it now"
