@@ -23,7 +23,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from confluent_kafka import Consumer, Producer, ShareConsumer
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -34,6 +34,9 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client.cooperative.consumer import CooperativeConsumer
 from kordon.client.cooperative.settings import Record
+
+# confluent_kafka.admin re-exports these without saying so.
+# pyright: reportPrivateImportUsage=false
 
 PARTITIONS: Final = 3
 VIRTUAL: Final = 96

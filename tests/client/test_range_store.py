@@ -115,10 +115,14 @@ class Consumer:
     def __init__(self, cluster: Cluster, coordinator: Coordinator) -> None:
         self._cluster = cluster
         self._coordinator = coordinator
-        leaders = SimpleNamespace(leader_for_partition=lambda tp: 0)
+        leaders = SimpleNamespace(leader_for_partition=self._leader)
         self._client = SimpleNamespace(
             send=self._send, get_random_node=lambda: 0, cluster=leaders, force_metadata_update=lambda: None
         )
+
+    @staticmethod
+    def _leader(partition: TopicPartition) -> int:
+        return 0
 
     async def _send(self, node: int, request: WireRequest, *, group: object = None) -> Any:
         return self._cluster.answer(request)
