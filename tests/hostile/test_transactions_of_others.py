@@ -146,9 +146,10 @@ def writes(version: int, link: PlainConnection, transactional_id: str, identity:
 def test_nobody_stops_the_transaction_of_another(proxy: ProxyProcess, alice: ExactTransactions) -> None:
     """OWN-TRANSACTION: what is believed of it stays, so no leader is asked for it again; a flood of that stopped it."""
     attacks: list[Attack] = [ends, partial(writes, V1_PRODUCE), adds, inits, partial(writes, V2_PRODUCE)]
+    attacks += [partial(behind_nothing, attack) for attack in attacks[:3]]
     for user, transactional_id in (("mallory", ALICES), ("mallory", MALLORYS), ("bob", ALICES)):
         with connect(user, proxy.bootstrap) as link:
-            for attack in (*attacks, *(partial(behind_nothing, attack) for attack in attacks[:3])):
+            for attack in attacks:
                 code = attack(link, transactional_id, alice.identity)
                 assert attack is inits or code != Code.NONE, (attack, user, transactional_id)
                 asked = proxy.metric(QUESTIONS, asked="leader")
