@@ -254,6 +254,8 @@ def test_a_proxy_that_starts_never_shows_a_managed_topic_as_an_ordinary_one(
             topics = AdminClient({"bootstrap.servers": started.bootstrap}).list_topics(timeout=60).topics
             assert len(topics["cli-start"].partitions) == 12
             assert [name for name in topics if name.startswith("__kordon")] == []
+            # who ends while he joins tells nobody that he has gone, and the next change would wait for his lease
+            wait_until("it has joined", partial(started.events, "group_joined"))
 
 
 def test_a_topic_with_records_is_managed_and_grown_by_one_file(proxy: ProxyProcess, tmp_path: Path) -> None:
