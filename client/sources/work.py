@@ -23,6 +23,8 @@ _CUT: Final = (
     "from the restart points that it gives"
 )
 _FENCED: Final = (CommitFailedError, ProducerFenced)
+_FAILED: Final = (KafkaError, IllegalOperation)
+"""What a producer raises; aiokafka's IllegalOperation is no KafkaError."""
 _NONE_OPEN: Final = "no transaction is open: begin one first (`async with producer.transaction() as points`)"
 _OPEN_ALREADY: Final = "a transaction is open: commit or abort it before another one begins"
 
@@ -80,7 +82,7 @@ class Work:
         except BaseException as error:
             self._end(begun)
             self._lose_track()
-            if isinstance(error, KafkaError):
+            if isinstance(error, _FAILED):
                 raise SourceRebalancedError(_CUT) from error
             raise
         return begun
@@ -111,7 +113,7 @@ class Work:
         opened = self._open
         return opened if opened is not None and not opened.is_cut else self.require(opened)
 
-    def judge(self, opened: OpenTransaction, error: KafkaError) -> KafkaError:
+    def judge(self, opened: OpenTransaction, error: Exception) -> Exception:
         """Returns what an application is told that could not write: that its transaction is over, or why."""
         if opened.is_cut:
             self._end(opened)
@@ -220,7 +222,7 @@ class Work:
         """Aborts; a transaction that cannot be aborted is left to whoever fences it."""
         try:
             await self._outgoing.abort()
-        except KafkaError as error:
+        except _FAILED as error:
             _log.warning("A transaction could not be aborted, so another transactional id is taken: %r", error)
             self._lose_track()
         except BaseException:

@@ -263,10 +263,27 @@ async def test_a_point_that_the_group_refuses_ends_the_transaction(group: Group,
     assert group.records[0].number == 0
 
 
-async def test_an_abort_that_fails_costs_an_id(group: Group, holding: Holding) -> None:
+@pytest.mark.parametrize("error", [ProducerFenced(), IllegalOperation("the transaction has failed")])
+async def test_a_producer_that_is_over_lets_the_application_begin_again(
+    group: Group, holding: Holding, error: BaseException
+) -> None:
+    """With the next assignment, under another id."""
+    await taken(holding, 0)
+    group.raises["begun"] = [error]
+    with pytest.raises(SourceRebalancedError):
+        await holding.begin()
+    assert group.log[-1] == "rejoin"
+    await holding.give_up(is_member=True)
+    await taken(holding, 0)
+    assert "renewed" in group.log
+    await holding.begin()
+
+
+@pytest.mark.parametrize("error", [ProducerFenced(), IllegalOperation("the transaction has failed")])
+async def test_an_abort_that_fails_costs_an_id(group: Group, holding: Holding, error: BaseException) -> None:
     """Whoever gets the partitions fences what may be open."""
     await taken(holding, 0)
-    group.raises["aborted"] = [ProducerFenced()]
+    group.raises["aborted"] = [error]
     await holding.work.abort(await holding.begin())
     assert group.log[-1] == "rejoin"
     await holding.give_up(is_member=True)
