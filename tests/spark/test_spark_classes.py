@@ -32,10 +32,10 @@ def test_options_that_somebody_has_set_stay(monkeypatch: pytest.MonkeyPatch) -> 
     assert os.environ[spark_classes.OPTIONS] == "-Xss8m -XX:SharedArchiveFile=/classes.jsa -Xlog:disable"
 
 
-def test_nothing_is_told_or_made_where_java_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_told_or_made_where_java_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests that need none run there."""
     monkeypatch.setenv(spark_classes.OPTIONS, "-Xss8m")
-    monkeypatch.setattr("shutil.which", lambda _: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
     spark_classes.use()
     spark_classes.make()
     assert os.environ[spark_classes.OPTIONS] == "-Xss8m"
