@@ -113,10 +113,10 @@ def test_a_header_with_tagged_fields_is_left_to_the_table() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 33])
 def test_tagged_fields_of_rows_are_left_to_the_table(count: int) -> None:
-    """Of replicas, which name their folders. The last byte of one would do as a count of rows."""
+    """Of replicas, which name their folders. Those bytes would do as a topic without rows, and B as a request's end."""
     row = {"partition": 0, "fetch_offset": 9, "partition_max_bytes": 9, "replica_directory_id": UUID(int=1)}
-    topic = {"topic_id": UUID(int=1), "partitions": [row] * count}
-    body = REQUEST.build(17, {"max_wait_ms": 1, "min_bytes": 1, "topics": [topic] * 2, "forgotten_topics_data": []})
+    a, b = ({"topic_id": each, "partitions": [row] * count} for each in (UUID(int=1), UUID(bytes=b"\1\1" + bytes(14))))
+    body = REQUEST.build(17, {"max_wait_ms": 1, "min_bytes": 1, "topics": [a, b], "forgotten_topics_data": []})
     frame = framed(17, body)
     assert look_fetch_frame(frame, 0, len(frame), 17) is None
 
