@@ -234,3 +234,9 @@ def test_a_retired_partition_ends_for_every_later_epoch_and_begins_at_its_end_wh
     assert resolve(stays, lookups.LATEST, {3: FoundOffset(99, -1, 7)}).offset == 95
     assert resolve(stays, lookups.EARLIEST, {3: FoundOffset(97, -1, 7)}).offset == 95
     assert first_readable(chain, 0, lambda _: 97) == 95
+
+
+def test_a_partition_begins_at_its_floor_or_where_its_log_does() -> None:
+    """Whichever comes later (OWN-FLOOR), as long as there is something behind it."""
+    chain = Chain((Stay(3, 1, 0, 95, 0),))
+    assert [first_readable(chain, floor, lambda _: 20) for floor in (0, 40, 95)] == [20, 40, 95]
