@@ -176,7 +176,7 @@ class Rate:
 
 def measure(way: Way, work: Work, bootstrap: str, kordon: str) -> Rate:
     """Makes and fills a topic, has it worked on for the time, and deletes it."""
-    address, topic = kordon if way.through_kordon else bootstrap, f"kordon-peers-{uuid4().hex[:8]}"
+    address, topic = kordon if way.through_kordon else bootstrap, f"peers-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": address})
     config = {_VIRTUAL_CONFIG: str(way.virtual)} if way.virtual else {}
     admin.create_topics([NewTopic(topic, PARTITIONS, 1, config=config)])[topic].result(60)

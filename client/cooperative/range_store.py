@@ -188,7 +188,8 @@ class RangeStore:
             self._told_bare = True
             _log.warning(
                 "No Kordon answers that keeps individual commits (the feature %s): what is finished behind a gap is in "
-                "the metadata of commits, as far as %d bytes hold it",
+                "the metadata of commits, as far as %d bytes hold it. Kordon keeps all of it if "
+                "ordering.individual_commits is set",
                 dialect.COOPERATIVE,
                 self._most_bytes,
             )

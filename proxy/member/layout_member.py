@@ -136,8 +136,8 @@ class LayoutMember:
         """Ends; `in_order` if nothing of clients is under way to brokers, so that nobody waits for this lease."""
         await self._tasks.stop()  # nothing renews the lease from here on
         self.lease.end()
-        if self.lease.generation is None:
-            return
+        if self.lease.generation is None and not self._membership.is_known:
+            return  # nobody waits for it
         if in_order:
             await self._say_gone()
         await self._membership.stop()

@@ -131,6 +131,11 @@ class Membership:
         """Of this worker since its start."""
         return self._about.incarnation
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the coordinator may count this proxy among the members, be it that no generation has it yet."""
+        return bool(self._coordinator.member_id)
+
     async def confirm(self) -> bool:
         """Tells whether the generation that was told last is still the present one, proven by a replicated commit.
 

@@ -18,6 +18,7 @@ def test_what_is_begun_after_a_later_one_of_its_key_is_an_inversion() -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.deep
 def test_two_processes_work_on_a_topic_in_order(open_cluster: Cluster) -> None:
     """Through a Kordon that keeps what is done offset by offset."""
     (way,) = (each for each in WAYS if each.name == "CooperativeConsumer, through Kordon")

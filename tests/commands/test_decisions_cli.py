@@ -80,8 +80,16 @@ def entry(number: int, decision: Decision = ADMIT, worker: str = "abcdef012345")
 def test_decision_is_one_line(decision: Decision, told: str) -> None:
     """What was decided, about what, for whom and why, in one order."""
     line = draw(entry(12, decision)).plain
-    assert line.split(" ", 1)[1] == f"abcdef:12     {told}"
+    number, kind, evidence = line.split(" ", 1)[1].split(maxsplit=2)
+    assert number == "abcdef:12"
+    assert [kind, evidence] == told.split(maxsplit=1)
     assert "\n" not in line
+
+
+def test_what_was_decided_begins_in_one_column() -> None:
+    """A reader finds the topic at the same place in each line, however long the kind's name is."""
+    lines = [draw(entry(12, Decision(kind=kind, topic="orders"))).plain for kind in Kind]
+    assert len({line.index("orders") for line in lines}) == 1
 
 
 def test_long_evidence_is_cut() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
@@ -55,6 +56,11 @@ class Log:
         for key, value in records:
             self.put(key, value)
         return {}
+
+    async def attempt(self, records: tuple[tuple[str, Value | None], ...]) -> None:
+        """Is the ledger, too: the role ends by a failure, and nobody else is told."""
+        with suppress(Fenced, UpstreamUnavailable):
+            await self.write(records)
 
     async def sweep_for(self, seconds: float) -> None:
         end = self.now + seconds

@@ -75,6 +75,9 @@ class Desk:
             if isinstance(value, OutcomeRecord):
                 self.outcomes[key.partition("/")[2]] = value
 
+    async def attempt(self, records: tuple[tuple[str, Value | None], ...]) -> None:
+        await self.write(records)
+
     def begin(self, change: Change, _: float) -> list[Any]:
         """Is the controller, which begins a change."""
         self.resized.append(change.topic)

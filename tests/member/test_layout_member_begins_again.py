@@ -108,7 +108,7 @@ class Group:
     def __init__(self) -> None:
         self.incarnation, self.word = "me", "word"
         self.lease = SimpleNamespace(seconds=20.0)
-        self.stopped = False
+        self.is_known, self.stopped = True, False
 
     async def run(self, events: object) -> None:
         await asyncio.Event().wait()
@@ -251,6 +251,18 @@ async def test_whoever_leaves_says_so_when_nothing_can_land_any_more() -> None:
     clients.landed.set()
     await leaving
     assert log.appended == ["gone/me"]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["joining", "unknown"])
+async def test_whoever_ends_while_it_joins_says_so_too(*, is_known: bool) -> None:
+    """The coordinator may have put it into a generation that it has not heard of, and would wait for its session."""
+    log = Log(("topic/orders", TopicRecord(ORDERS, UUID(int=2))))
+    layout_member, topics, group = layout_member_of(log)
+    group.is_known = is_known
+    layout_member.start()
+    await until("all is read", lambda: len(topics) == 1)
+    await layout_member.leave()
+    assert (log.appended, group.stopped) == ((["gone/me"], True) if is_known else ([], False))
 
 
 UNMANAGED = Layout.unmanaged("other", UUID(int=3), 3, 12)

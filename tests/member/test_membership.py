@@ -118,6 +118,20 @@ async def test_another_proxy_leads_when_the_controller_leaves(place: Place) -> N
         assert not other.lost
 
 
+async def test_one_that_stops_while_it_joins_is_not_waited_for(place: Place) -> None:
+    """A member that does not answer holds up the generation, and who has asked to be in it leaves before it comes."""
+    place.session_ms = 600_000  # it ends after this test
+    silent = await place.coordinator()
+    await silent.join(About(new_incarnation(), "silent", None, "test"), 600_000)
+    joining = await place.proxy("joining")
+    await until("it has asked", lambda: joining.membership.is_known)
+    await joining.membership.stop()
+    assert not joining.generations
+    again = await silent.join(About(new_incarnation(), "silent", None, "test"), 600_000)
+    assert [member.host for member in again.members] == ["silent"]
+    await silent.leave()
+
+
 async def test_a_lease_lives_while_the_proxy_is_a_member(place: Place) -> None:
     """It is renewed as soon as the proxy has joined, also in each generation to come, counted from the sending."""
     async with proxies(place, "a") as (a,):

@@ -52,6 +52,7 @@ KEPT = {
     "watch the lease",
     "write decisions",
     "write to an own topic",
+    "close idle logs of claims",
 }
 """Without one of these something stands still that nobody else would set in motion again."""
 
@@ -66,6 +67,7 @@ STARTED = {
     "_renew": "the broker ends the connection, and another log-in follows",
     "_learn": "whoever reads waits no longer than it wants to",
     "_learn_again": "however it ends, requests pass",
+    "_announce_again": "a failure ends the controller's role",
     "_ask": "the next request asks again",
     "learning": "the request it is for is answered without",
     "work": "of one read, or of a connection, which ends with it",
@@ -78,6 +80,7 @@ STARTED = {
     "begin_transaction": "the commit begins it",
     "_ask_all": "whoever waits asks again",
     "_take": "begun again with the next tick",
+    "_take_out": "what it leaves counts for nothing, and retention takes it",
     "_refuse_second": "the wish is found again",
     "_find": "a failure ends the controller's role",
     "_tell_when_read": "whoever waits has a limit",
