@@ -61,7 +61,7 @@ class Work:
 
 
 _WORK: Final = Work()
-SMOKE: Final = Work(records=6_000, keys=100, consumers=4, processes=2, concurrency=50, seconds=2.0)
+SMOKE: Final = Work(records=60_000, keys=100, consumers=4, processes=2, concurrency=50, seconds=2.0)
 
 
 @dataclass(slots=True)
