@@ -1,8 +1,10 @@
 """ARCHITECTURE.md: its drawing is the import contract's, and its walks name what is there."""
 
+import ast
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -92,3 +94,37 @@ def test_a_walk_that_is_not_right_is_found_out(old: str, new: str, wanted: str) 
     """Whatever it is: a room, a function, one room more."""
     assert old in PAGE
     assert any(re.search(wanted, each) for each in complaints(PAGE.replace(old, new)))
+
+
+PRODUCT = ("proxy", "codecs", "client", "spark_jobs")
+
+
+def imports(folder: Path) -> Mapping[str, set[str]]:
+    """Returns which files of Kordon each file imports, be it for types only; a folder counts as its `__init__`."""
+    files = {f"kordon.{'.'.join(each.relative_to(folder).with_suffix('').parts)}": each for each in files_of(folder)}
+    modules = {name.removesuffix(".__init__"): path for name, path in files.items()}
+    return {name: set(imported(path, modules)) - {name} for name, path in modules.items()}
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    for part in PRODUCT:
+        yield from (folder / part).rglob("*.py")
+
+
+def imported(path: Path, modules: Mapping[str, Path]) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            parts = [f"{node.module}.{each.name}" for each in node.names]
+            yield from (part if part in modules else node.module for part in parts if {part, node.module} & {*modules})
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names if each.name in modules)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    """A reader can begin with any file and need not have read one that needs it."""
+    found = imports(ROOT)
+    assert len(found) > 500
+    try:
+        TopologicalSorter(found).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(error.args[1]))

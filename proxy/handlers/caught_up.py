@@ -17,7 +17,7 @@ from typing import Final
 
 from kordon.codecs.bodies import OffsetFetchResponse
 from kordon.codecs.row import Row
-from kordon.proxy.handlers.offset_fetch import Commit, told_groups
+from kordon.proxy.handlers.offset_fetch_rows import Commit, told_groups
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import LATEST
 from kordon.proxy.ordering.reading import place_in

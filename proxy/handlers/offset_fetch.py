@@ -12,26 +12,27 @@ face's. A group that has changed to the dialect has none of the former yet: then
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import OffsetFetchRequest as Request
-from kordon.codecs.bodies import (
-    OffsetFetchRequestGroup,
-    OffsetFetchRequestGroupTopic,
-    OffsetFetchRequestTopic,
-    OffsetFetchResponseGroup,
-    OffsetFetchResponseGroupTopic,
-    OffsetFetchResponsePartition,
-    OffsetFetchResponseTopic,
-    OffsetFetchResponseTopicPartition,
-)
+from kordon.codecs.bodies import OffsetFetchRequestTopic
 from kordon.codecs.bodies import OffsetFetchResponse as Response
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.api_handler import HeldRequest, TranslatedApi, Watch
+from kordon.proxy.handlers.caught_up import CaughtUp
 from kordon.proxy.handlers.face_rows import show_id
+from kordon.proxy.handlers.offset_fetch_rows import (
+    AskedTopic,
+    Commit,
+    ToldTopic,
+    answered_topic,
+    asked_groups,
+    told_groups,
+)
 from kordon.proxy.handlers.shown_topics import NO_TOPICS
+from kordon.proxy.handlers.told_commits import ToldCommits
 from kordon.proxy.ordering.commit_marks import without_mark
 from kordon.proxy.ordering.inherited_positions import inherited_positions
 from kordon.proxy.ordering.layout import Layout
@@ -39,19 +40,8 @@ from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.topics.managed_topics import OWN_PREFIX, ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.topics.names import NO_ID, asked_by_real_id, with_real_id
 
-if TYPE_CHECKING:
-    from kordon.proxy.handlers.caught_up import CaughtUp
-    from kordon.proxy.handlers.told_commits import ToldCommits
-
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
-AskedGroup: TypeAlias = Request | OffsetFetchRequestGroup
-"""A group in a request; before version 8 a message is about one group."""
-AskedTopic: TypeAlias = OffsetFetchRequestTopic | OffsetFetchRequestGroupTopic
-ToldGroup: TypeAlias = Response | OffsetFetchResponseGroup
-"""The same in a response."""
-Commit: TypeAlias = OffsetFetchResponsePartition | OffsetFetchResponseTopicPartition
-ToldTopic: TypeAlias = OffsetFetchResponseTopic | OffsetFetchResponseGroupTopic
 
 
 class OffsetFetch(TranslatedApi[Request, Response]):
@@ -154,16 +144,6 @@ def _take_marks_off(row: ToldTopic) -> None:
         each.metadata = without_mark(each.metadata)
 
 
-def asked_groups(value: Request) -> Sequence[AskedGroup]:
-    """Returns the groups of a request."""
-    return value.groups if "groups" in value else (value,)
-
-
-def told_groups(value: Response) -> Sequence[ToldGroup]:
-    """Returns the groups of a response."""
-    return value.groups if "groups" in value else (value,)
-
-
 def partitions_before(layout: Layout) -> int:
     """Returns how many of the first virtual partitions are what the topic's partitions were before it was managed."""
     return layout.n if layout.epochs[0].placement is Placement.UNMANAGED else 0
@@ -257,15 +237,6 @@ def _take_back(layout: Layout, row: Commit) -> None:
 def _tells(row: Commit) -> bool:
     """Whether there is a commit or will be soon; a topic that is gone or hidden has none."""
     return row.error_code == Code.UNSTABLE_OFFSET_COMMIT or (not row.error_code and row.committed_offset != _NO_OFFSET)
-
-
-def answered_topic(row: ToldTopic, topics: ManagedTopics) -> tuple[ManagedTopic | None, bool]:
-    """Returns the managed topic that a row is about, and whether it is its face's."""
-    if "topic_id" in row:
-        topic_id = row.get("topic_id", NO_ID)
-        face = topics.with_face_id(topic_id)
-        return face or with_real_id(topics, topic_id), face is not None
-    return topics.named(row.name.removeprefix(OWN_PREFIX)), row.name.startswith(OWN_PREFIX)
 
 
 def _face_row(topic: ManagedTopic) -> OffsetFetchRequestTopic:

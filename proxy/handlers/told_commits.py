@@ -20,7 +20,7 @@ from kordon.codecs.turns import rows_done
 from kordon.proxy.decisions.events import ReadingMember, topic_fields
 from kordon.proxy.handlers.api_handler import HeldRequest, Watch
 from kordon.proxy.handlers.commit_decisions import MOST_OFFSET, managed_topic
-from kordon.proxy.handlers.offset_fetch import Commit, ToldTopic, answered_topic, asked_groups, told_groups
+from kordon.proxy.handlers.offset_fetch_rows import Commit, ToldTopic, answered_topic, asked_groups, told_groups
 from kordon.proxy.ordering.reading import place_in
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import VIRTUAL, View

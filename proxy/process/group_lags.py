@@ -18,7 +18,8 @@ import structlog
 from kordon.codecs.bodies import OffsetFetchResponseGroup
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.handlers.offset_fetch import Commit, merged
+from kordon.proxy.handlers.offset_fetch import merged
+from kordon.proxy.handlers.offset_fetch_rows import Commit
 from kordon.proxy.kafka.group_offsets import GroupOffsets, ListedGroup
 from kordon.proxy.ordering.lags import LagKey, bounded, end_of, home_of, shown
 from kordon.proxy.ordering.lookups import LATEST
