@@ -34,8 +34,7 @@ class ClaimsLog:
 
     Args:
         topic: With its number of partitions.
-        writer: A name of the worker that no other has, of letters and digits; with a number of its own for each record
-            it makes the record's key.
+        key: Makes the key of a new record, which no other record has (`key_with`).
     """
 
     def __init__(self, brokers: Brokers, topic: CompactedTopic, partition: int, key: Callable[[PlaceKey], str]) -> None:

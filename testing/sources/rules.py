@@ -6,14 +6,14 @@ Some is the product's (`client/sources/tenure.py`), and some is what has to be d
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from unittest.mock import patch
 
 from kordon.client.sources.tenure import Tenure
 from kordon.codecs.source_points import Point
 from kordon.testing.sources.members import Member, Step
+from kordon.testing.taken_out import without
 
 # pyright: reportPrivateUsage=false
 # what is replaced
@@ -32,10 +32,7 @@ class Rule:
 
     def taken_out(self) -> AbstractContextManager[object]:
         """Has all go without the rule in a block."""
-        stack = ExitStack()
-        for owner, name, instead in self.parts:
-            stack.enter_context(patch.object(owner, name, instead))
-        return stack
+        return without(self.parts)
 
 
 def _unnamed(_: Member) -> None:
