@@ -33,6 +33,7 @@ class Feature:
 
 
 DESCRIBED_PRODUCERS: Final = Feature("answers to DescribeProducers (KIP-664), which managed topics need,", 2, 8)
+TOPIC_IDS: Final = Feature("ids of topics (KIP-516), by which one that was made again is known,", 2, 8)
 BUMPED_EPOCHS: Final = Feature("InitProducerId with the id and epoch of the producer (KIP-360)", 2, 5)
 PEM_FILES: Final = Feature("certificates in PEM files (KIP-651)", 2, 7)
 FORGOTTEN_PRODUCERS: Final = Feature("a time of its own after which producers are forgotten (KIP-854)", 3, 5)
