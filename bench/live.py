@@ -20,6 +20,8 @@ from kordon.bench.requests import cpu_us
 _RECORD: Final = b"x" * 100
 _PATIENCE_SECONDS: Final = 180.0
 _POLL_SECONDS: Final = 0.2
+_REQUESTS: Final = "kordon_requests_total"
+_FETCH: Final = 'api="Fetch"'
 
 
 class _Readers:
@@ -82,13 +84,26 @@ def measure_live(case: Live, contender: Contender, topics: Sequence[str]) -> dic
         _write(producer, everywhere, rate=0)
         readers.wait_for(len(everywhere))
         time.sleep(1.0)  # those that came last have their fillers
+        fetches = contender.counted(_REQUESTS, _FETCH)
         begun, since = cpu_us(contender.pid), time.monotonic()
         news = list(itertools.islice(itertools.cycle(everywhere), case.records_per_second * case.seconds))
         _write(producer, news, rate=case.records_per_second)
         time.sleep(max(since + case.seconds - time.monotonic(), 0))
-        took = (cpu_us(contender.pid) - begun) / (time.monotonic() - since)
+        seconds = time.monotonic() - since
+        took = (cpu_us(contender.pid) - begun) / seconds
+        fetches = (contender.counted(_REQUESTS, _FETCH) - fetches) / seconds
         readers.wait_for(len(everywhere) + len(news))
-    return {results.LIVE_CPU: took / 1000}
+    return live_figures(case, took, fetches)
+
+
+def live_figures(case: Live, cpu_us_per_s: float, fetches_per_s: float) -> dict[str, float]:
+    """Returns what a proxy took each second, and that for each Fetch and for each record."""
+    figures = {results.LIVE_CPU: cpu_us_per_s / 1000, results.LIVE_FETCHES: fetches_per_s}
+    if fetches_per_s:
+        figures[results.LIVE_FETCH_US] = cpu_us_per_s / fetches_per_s
+    if case.records_per_second:
+        figures[results.LIVE_RECORD_US] = cpu_us_per_s / case.records_per_second
+    return figures
 
 
 def _write(producer: Any, places: Sequence[tuple[str, int]], *, rate: int) -> None:

@@ -16,6 +16,7 @@ _FIGURES: Final = (
     (results.RSS_MB, "peak memory MB", 0),
 )
 
+_LIVE_FIGURES: Final = ((results.LIVE_FETCHES, 1), (results.LIVE_FETCH_US, 0), (results.LIVE_RECORD_US, 0))
 _SDK_FIGURES: Final = (
     (results.PRODUCE_MB, "produce MB/s", 1),
     (results.CONSUME_MB, "consume MB/s", 1),
@@ -105,7 +106,8 @@ _HOW: Final = """\
   partitions. *At rest* it waits 5 ms for nothing. *With news* a record comes while it waits, and that Produce counts
   too.
 - **Waiting consumers**: some on librdkafka have read all and wait (`bench/live.py`), while one partition after another
-  gets a record. The topics are ordinary or managed by turns, with as many partitions for clients.
+  gets a record. The topics are ordinary or managed by turns, with as many partitions for clients. *CPU per Fetch* and
+  *per record* is all that the proxy takes meanwhile, over the Fetch requests that it gets and the records that come.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
 - **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
   are left out. The tool counts whole milliseconds.
@@ -242,8 +244,13 @@ def _live(figures: Results) -> list[str]:
     for case in figures.live:
         ordinary, managed = (figures.spread(case, each, results.LIVE_CPU) for each in (KORDON, MANAGED))
         if ordinary is not None and managed is not None:
-            rows.append([case, _shown(ordinary, 1), _shown(managed, 1)])
-    names = ["case", "ordinary, CPU ms/s", "managed, CPU ms/s"]
+            of_each = (
+                " / ".join(_middle(figures.spread(case, who, figure), digits) for who in (KORDON, MANAGED))
+                for figure, digits in _LIVE_FIGURES
+            )
+            rows.append([case, _shown(ordinary, 1), _shown(managed, 1), *of_each])
+    each_of = ("Fetch/s", "CPU µs per Fetch", "CPU µs per record")
+    names = ["case", "ordinary, CPU ms/s", "managed, CPU ms/s", *(f"{each}, ordinary / managed" for each in each_of)]
     return _section("What waiting consumers cost", names, rows)
 
 

@@ -279,7 +279,7 @@ def idle_figures(case: Memory, contender: Contender, context: Any = None) -> dic
 def _proxies(bootstrap: str, count: int) -> Generator[list[Contender], None, None]:
     with ExitStack() as stack:
         started = [stack.enter_context(ProxyProcess.start(bootstrap=bootstrap)) for _ in range(count)]
-        yield [Contender(results.MANAGED, each.bootstrap, each.pid) for each in started]
+        yield [Contender(results.MANAGED, each.bootstrap, each.pid, each.metrics) for each in started]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import pytest
 
 from kordon.bench import results
 from kordon.bench.contenders import Peer, PeerError
+from kordon.bench.live import live_figures
 from kordon.bench.loads import ToolError, read_consumed, read_produced
 from kordon.bench.picture import draw
 from kordon.bench.plan import PROFILES, Live
@@ -157,9 +158,12 @@ def test_waiting_consumers_are_compared_with_those_of_ordinary_topics(rate: int,
     case = Live(2, 8, 1, rate, 5).name
     made.live = (case,)
     for contender, cpu in ((results.KORDON, 10.0), (results.MANAGED, 10.0 * most)):
-        made.measurements.append(Measurement(case, contender, 1, {results.LIVE_CPU: cpu}))
+        figures = live_figures(Live(2, 8, 1, rate, 5), cpu * 1000, 8.0)
+        made.measurements.append(Measurement(case, contender, 1, figures))
     assert outcome(made, "waiting consumers").reached
-    assert f"| {case} | 10.0 (10.0-10.0) | {10.0 * most} ({10.0 * most}-{10.0 * most}) |" in report(made, "picture.svg")
+    told = f"| {case} | 10.0 (10.0-10.0) | {10.0 * most} ({10.0 * most}-{10.0 * most}) | 8.0 / 8.0 |"
+    of_each = f"1250 / {1250 * most} | {'100 / 300' if rate else '- / -'} |"
+    assert f"{told} {of_each}" in report(made, "picture.svg")
     made.measurements.append(Measurement(case, results.MANAGED, 2, {results.LIVE_CPU: 10.0 * most + 1}))
     assert not outcome(made, "waiting consumers").reached
 
