@@ -21,7 +21,6 @@ from kordon.proxy.decisions.to_files import Files
 from kordon.proxy.decisions.to_topic import TopicSink
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.topology import Topology
-from kordon.proxy.runtime.metrics import DecisionNumbers
 from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -73,12 +72,6 @@ class Recorder:
         """The age of the oldest unwritten decision; without one, the age at which the last one was written."""
         oldest = self.backlog.oldest_ms
         return self._delay_seconds if oldest is None else max(0.0, (wall_clock_ms() - oldest) / 1000)
-
-    def numbers(self) -> DecisionNumbers:
-        """Returns the counts for metrics."""
-        backlog = self.backlog
-        taken = {kind.value: count for kind, count in backlog.counts.items()}
-        return DecisionNumbers(taken, backlog.dropped, self.written, backlog.bytes, self.lag_seconds)
 
     def start(self) -> None:
         """Begins to write."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -42,14 +41,10 @@ from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.kafka.witness_writer import WitnessWriter
-from kordon.proxy.member.control_state import state_of
 from kordon.proxy.member.layout_member import LayoutMember
 from kordon.proxy.member.membership import Membership, new_incarnation
 from kordon.proxy.member.served import NothingPassed, PassedRequests, ServedParts
 from kordon.proxy.member.transactions_allowed import TransactionsAllowed
-from kordon.proxy.ordering import records
-from kordon.proxy.ordering.findings import KINDS
-from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.ordering.wishes import Wish
 from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
@@ -61,11 +56,9 @@ from kordon.proxy.own_topics.own_things import OwnThings
 from kordon.proxy.process.common_faults import CommonFaults
 from kordon.proxy.process.group_lags import GroupLags
 from kordon.proxy.process.managed_pages import ManagedPages
-from kordon.proxy.process.waits import seconds_by_stage, waited_for
 from kordon.proxy.reads.gating import Gates
 from kordon.proxy.reads.read_control import ReadControl
 from kordon.proxy.reads.worker_reads import WorkerReads
-from kordon.proxy.runtime.metrics import ManagedNumbers
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopics
@@ -106,7 +99,7 @@ class ManagedWorker:
         turns = turns or Turns(Tally())
         self.topics = ManagedTopics()
         self.links = BrokerConnections(topology)
-        self._own = own = OwnThings(ordering.group)
+        self.own = own = OwnThings(ordering.group)
         self._own_ids = OwnIds(self.links, own)
         brokers = Brokers(self.links)
         leaders = brokers.leaders
@@ -168,12 +161,12 @@ class ManagedWorker:
             knows=lambda: self.service.knows,
         )
         self._names = TopicNames(self.links)
-        self._subscriptions = Subscriptions(self._names.known)
+        self.subscriptions = Subscriptions(self._names.known)
         self.position_reports = MemberReports(self.group_positions, journal=self.journal)
         self.lent_epochs = LentEpochsLog(brokers)
         self.lending = EpochLending(self.lent_epochs)
         caught_up = CaughtUp(self.topics, self.reads)
-        self._lags = GroupLags(
+        self.lags = GroupLags(
             self.topics,
             topics_admin.groups,
             self.reads,
@@ -200,7 +193,7 @@ class ManagedWorker:
             dispatcher=self.dispatcher,
             reads=self.reads,
             gates=self.gates,
-            subscriptions=self._subscriptions,
+            subscriptions=self.subscriptions,
             reports=self.position_reports,
             caught_up=caught_up,
             lending=self.lending,
@@ -267,89 +260,6 @@ class ManagedWorker:
     def _may_serve(self) -> bool:
         return self.layout_member.may_serve()
 
-    def numbers(self) -> ManagedNumbers:
-        """Returns what is counted, as it stands."""
-        written, read = self.dispatcher.counts, self.reads.tally
-        lent, claims = self.lent_epochs.log.tally, self.individual_commits.counts()
-        log, reported = self.group_positions.log.tally, self.group_positions.positions
-        found = self.layout_member.findings
-        role, generation = self.layout_member.leadership.role, self.layout_member.lease.generation
-        janitors = role.janitors.counts() if role is not None else {}
-        control = state_of(self.layout_member)
-        return ManagedNumbers(
-            partitions={topic.name: topic.layout.u for topic in self.topics},
-            epochs={topic.name: topic.layout.epoch for topic in self.topics},
-            producers_carried={topic.name: topic.producers_carried for topic in self.topics},
-            own_refusals=self._own.refusals,
-            serving=control.serves,
-            leading=role is not None,
-            aliens=generation.aliens if generation is not None else 0,
-            changes=seconds_by_stage(self.topics, control, round(time.time() * 1000)),
-            takeover_groups=waited_for(self.topics) if role is not None else {},
-            lease_seconds=control.lease_seconds_left,
-            missing_lease_seconds=control.missing_lease_seconds,
-            pauses=self.layout_member.times.pauses,
-            waiting_bytes={topic.name: self.dispatcher.waiting_bytes(topic.name) for topic in self.topics},
-            fences=sum(topic.fence is not None for topic in self.topics),
-            fence_seconds={phase.value: seconds for phase, seconds in self.layout_member.times.seconds.items()},
-            writes=written.by_outcome(),
-            written_bytes=written.bytes,
-            holds=written.held,
-            stalls=self.dispatcher.stall_avoidance.stalls,
-            apart=self.dispatcher.stall_avoidance.apart,
-            witnesses=self.transactions.witnesses if self.transactions is not None else {},
-            transaction_questions=self.transactions.questions if self.transactions is not None else {},
-            pulled_bytes=read.pulled_bytes,
-            served_bytes=read.served_bytes,
-            cache_hits=read.hits,
-            cache_misses=read.misses,
-            cached_bytes=read.cached_bytes,
-            hidden={kind.value: read.hidden[kind.value] for kind in Hidden},
-            late=dict(read.late),
-            undecided_seconds=self.reads.logs.undecided_seconds,
-            bypassed=dict(read.bypassed),
-            passed_over=dict(self.reads.opener.passed),
-            findings={kind: found.counted[kind] for kind in KINDS},
-            unreadable={kind: found.unread.counted[kind] for kind in (*sorted(records.KINDS), records.OTHER)},
-            unserved=len(self.topics.unserved),
-            janitor_markers={topic: each.markers for topic, each in janitors.items()},
-            janitor_read_bytes={topic: each.read_bytes for topic, each in janitors.items()},
-            janitor_opened={topic: each.opened_records for topic, each in janitors.items()},
-            janitor_brought_back={topic: each.values_brought_back for topic, each in janitors.items()},
-            janitor_given_up={topic: each.values_given_up for topic, each in janitors.items()},
-            janitor_failures={topic: each.failures for topic, each in janitors.items()},
-            janitor_doubts={topic: each.doubts for topic, each in janitors.items()},
-            janitor_behind_records={topic: each.behind_records for topic, each in janitors.items()},
-            janitor_behind_seconds={topic: each.behind_seconds for topic, each in janitors.items()},
-            position_reports=dict(self.position_reports.outcomes),
-            position_records={"written": log.written, "read": log.read, "unreadable": log.unreadable},
-            position_failures={"lost": log.lost, "unavailable": log.failed, "forgotten": reported.forgotten},
-            position_groups=len(reported),
-            position_members=reported.member_count,
-            position_bytes=reported.bytes,
-            individual_commits=dict(self.individual_commits.outcomes),
-            individual_records={"written": claims.written, "read": claims.read, "unreadable": claims.unreadable},
-            individual_failures={"lost": claims.lost, "unavailable": claims.failed},
-            individual_held=self.individual_commits.held(),
-            epochs_lent=dict(self.lending.outcomes),
-            epoch_records={
-                "written": lent.written,
-                "read": lent.read,
-                "late": self.lent_epochs.late,
-                "unreadable": lent.unreadable,
-            },
-            epoch_failures={"lost": lent.lost, "unavailable": lent.failed},
-            epoch_ids=len(self.lent_epochs.table),
-            subscriptions_bytes=self._subscriptions.remembered_bytes,
-            subscriptions_forgotten=self._subscriptions.forgotten,
-            position_lag=self.group_positions.log.lag,
-            group_lags=self._lags.told,
-            gate_holds=dict(self.gates.tally.holds),
-            gate_held_seconds=dict(self.gates.tally.held_seconds),
-            gate_held=self.gates.tally.held,
-            count_refusals=dict(self.gates.tally.refused),
-        )
-
     def start(self) -> None:
         """Begins to keep managed topics current, until `close`."""
         self.layout_member.start()
@@ -358,7 +268,7 @@ class ManagedWorker:
         self._tasks.keep(partial(self._authorizer.run, self._names_managed, self._topics_led), name="follow ACLs")
         look = partial(self._faults.run, lambda: self.pages.is_served)
         self._tasks.keep(look, name="look for faults of all proxies")
-        self._tasks.keep(self._lags.run, name="look at the lag of groups")
+        self._tasks.keep(self.lags.run, name="look at the lag of groups")
 
     async def _learn(self) -> None:
         """Lets requests pass as soon as the layouts are known, or where Kordon may know nothing of the cluster.

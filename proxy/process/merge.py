@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from prometheus_client import CollectorRegistry, Metric, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from kordon.proxy.runtime.metrics import Family
+from kordon.proxy.runtime.families import Family, counter, gauge
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kordon.proxy.process.explain import Facts
 
-SUPERVISOR_FAMILIES: Final = {
-    family.name: family
-    for family in (
-        Family("kordon_workers", "gauge", (), "Workers that are running."),
-        Family("kordon_worker_restarts_total", "counter", ("worker",), "How often a worker was started again."),
-    )
-}
+
+class Supervised(NamedTuple):
+    """What the supervisor counts of its workers."""
+
+    running: int
+    restarts: Mapping[int, int]
+
+
+SUPERVISOR: Final[tuple[Family[Supervised], ...]] = (
+    gauge("kordon_workers", lambda s: s.running, "Workers that are running."),
+    counter(
+        "kordon_worker_restarts_total",
+        lambda s: {str(number): count for number, count in s.restarts.items()},
+        "How often a worker was started again.",
+        "worker",
+    ),
+)
 """What the supervisor adds; there with several workers only."""
 
 NO_WORKER: Final[Facts] = {"enabled": True, "control": None, "topics": []}
@@ -56,17 +65,9 @@ def merge_metrics(pages: Mapping[int, bytes], restarts: Mapping[int, int]) -> by
                 labels = {**sample.labels, "worker": str(number)}
                 merged.add_sample(sample.name, labels, sample.value)
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families([*families.values(), *_own(len(pages), restarts)]))
+    supervised = Supervised(len(pages), restarts)
+    registry.register(_Families([*families.values(), *(each.collect(supervised) for each in SUPERVISOR)]))
     return generate_latest(registry)
-
-
-def _own(running: int, restarts: Mapping[int, int]) -> Iterator[Metric]:
-    workers, restarted = SUPERVISOR_FAMILIES.values()
-    yield GaugeMetricFamily(workers.name, workers.help, value=running)
-    counter = CounterMetricFamily(restarted.name, restarted.help, labels=restarted.labels)
-    for number, count in restarts.items():
-        counter.add_metric([str(number)], count)
-    yield counter
 
 
 def merge_status(statuses: Sequence[Facts]) -> Facts:

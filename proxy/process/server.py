@@ -19,18 +19,21 @@ from kordon.proxy.config.config_options import differences
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.causes import LIMITS
 from kordon.proxy.core.tally import Tally
+from kordon.proxy.decisions.families import DECISIONS
 from kordon.proxy.decisions.journal import NO_JOURNAL
 from kordon.proxy.decisions.recorder import make_recorder
 from kordon.proxy.handlers.introductions import OnlyRecorded
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.member.membership import new_incarnation
 from kordon.proxy.process.explain import Facts
+from kordon.proxy.process.managed_families import MANAGED, ManagedLook
 from kordon.proxy.process.managed_worker import ManagedWorker
 from kordon.proxy.relay.listener import remember_server_name
 from kordon.proxy.relay.listeners import Listeners
 from kordon.proxy.relay.relays import Relays
 from kordon.proxy.runtime import log_limits
-from kordon.proxy.runtime.metrics import DecisionNumbers, ManagedNumbers, Metrics
+from kordon.proxy.runtime.families import Source
+from kordon.proxy.runtime.metrics import Metrics
 from kordon.proxy.runtime.tasks import FAILURES, Tasks
 from kordon.proxy.runtime.tls import downstream_context, upstream_context
 from kordon.proxy.runtime.turns import Turns
@@ -91,8 +94,8 @@ class Proxy:
         )
         self.metrics = Metrics(
             tally,
-            read_managed=self.managed.numbers if self.managed is not None else ManagedNumbers,
-            read_decisions=self.recorder.numbers if self.recorder is not None else DecisionNumbers,
+            Source(MANAGED, lambda: ManagedLook.at(self.managed) if self.managed is not None else None),
+            Source(DECISIONS, lambda: self.recorder),
         )
         self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""

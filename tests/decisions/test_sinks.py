@@ -79,7 +79,7 @@ async def test_sink_that_comes_back_gets_all_that_waited_and_the_gap() -> None:
     for _ in range(2000):
         recorder.journal.note(Decision(kind=Kind.LIMIT, rule="limits.connections"))
     await sink.tried.wait()
-    assert recorder.numbers().dropped > 0
+    assert recorder.backlog.dropped > 0
     sink.problem = None
     await recorder.close()
     numbers = [entry.number for entry in sink.taken]
@@ -100,7 +100,7 @@ async def test_stop_waits_no_longer_than_it_says() -> None:
     for _ in range(3):
         recorder.journal.note(Decision(kind=Kind.LIMIT))
     await recorder.close(0.05)
-    assert recorder.numbers().dropped == 3
+    assert recorder.backlog.dropped == 3
     assert recorder.written == 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kordon.proxy.runtime.metrics import FAMILIES
+from kordon.proxy.process.managed_families import FAMILIES
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
 ROOT = Path(__file__).parents[2]

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import pytest
 import yaml
 
-from kordon.proxy.runtime.metrics import FAMILIES as PROXY_FAMILIES
+from kordon.proxy.process.managed_families import FAMILIES as PROXY_FAMILIES
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 from kordon.testing.certificates import make_certificates
 from kordon.testing.cluster import Cluster

@@ -7,14 +7,12 @@ from uuid import UUID
 
 import pytest
 
-from kordon.proxy.core.tally import Tally
 from kordon.proxy.member.control_state import ControlState
 from kordon.proxy.ordering.changes import Change, Stage
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.takeover import Subscriber, Takeover, TakeoverStep
 from kordon.proxy.process.waits import NOT_BEGUN, seconds_by_stage, waited_for
-from kordon.proxy.runtime.metrics import FAMILIES, ManagedNumbers, Metrics
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 NOW_MS = 1_000_000
@@ -104,21 +102,6 @@ def test_groups_that_a_takeover_waits_for_are_counted_once_each() -> None:
 def test_how_long_a_missing_proxy_may_still_serve(alone_from: float, seconds: float) -> None:
     """Changes wait that long; what nobody knows is no number."""
     assert replace(LEADING, alone_from=alone_from).missing_lease_seconds == seconds
-
-
-def test_a_scrape_asks_once_what_is_counted_of_managed_topics() -> None:
-    """With thousands of topics the answer is made once, not once for each metric."""
-    asked: list[None] = []
-
-    def numbers() -> ManagedNumbers:
-        asked.append(None)
-        return ManagedNumbers(changes={("orders", Stage.WAITING.value): 3.0}, waiting_bytes={"orders": 9})
-
-    page = Metrics(Tally(), numbers).render().decode()
-    assert len(asked) == 1
-    assert 'kordon_managed_change_seconds{stage="waiting for leases",topic="orders"} 3.0' in page
-    assert 'kordon_managed_waiting_bytes{topic="orders"} 9.0' in page
-    assert "kordon_managed_pause_seconds" in FAMILIES
 
 
 def test_the_manual_explains_every_stage_and_no_other() -> None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
-import inspect
 import shutil
 import subprocess
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +15,17 @@ from kordon.proxy.config.config import Config, Limits
 from kordon.proxy.core.causes import LIMITS, CloseCause
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import APIS
-from kordon.proxy.process import managed_worker
-from kordon.proxy.process.merge import SUPERVISOR_FAMILIES, merge_metrics
+from kordon.proxy.process.managed_families import FAMILIES
+from kordon.proxy.process.merge import SUPERVISOR, merge_metrics
 from kordon.proxy.process.server import Proxy
-from kordon.proxy.runtime.metrics import FAMILIES, LAG_INTERVAL_SECONDS, LoopLag, ManagedNumbers, Metrics
+from kordon.proxy.runtime.families import Family, Source, counter, gauge
+from kordon.proxy.runtime.metrics import LAG_INTERVAL_SECONDS, LoopLag, Metrics
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+ANYWHERE = {"upstream": {"bootstrap": ["127.0.0.1:9"]}, "listen": {"address": "127.0.0.1:9"}}
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
@@ -60,12 +59,36 @@ def some_tally() -> Tally:
     return tally
 
 
-def test_a_worker_fills_in_all_that_is_counted_of_managed_topics() -> None:
-    """A number that it left out would stay at nought, and look like one that nothing has happened to."""
-    tree = ast.parse(inspect.getsource(managed_worker))
-    calls = [each for each in ast.walk(tree) if isinstance(each, ast.Call)]
-    (made,) = (each for each in calls if isinstance(each.func, ast.Name) and each.func.id == "ManagedNumbers")
-    assert {each.arg for each in made.keywords} == {each.name for each in fields(ManagedNumbers)}
+async def test_a_worker_that_knows_nothing_shows_every_family() -> None:
+    """Each value can be read from the start, and one without labels is there as nought."""
+    page = samples(Proxy(Config.model_validate(ANYWHERE)).metrics.render())
+    shown = {name for name, _ in page}
+    assert {each.name for each in FAMILIES.values() if not each.labels and each.kind != "histogram"} <= shown
+    assert page["kordon_individual_commits_records_total", frozenset({("kind", "read")})] == 0
+
+
+async def test_without_managed_topics_their_numbers_are_nought() -> None:
+    """An alert on one of them finds it."""
+    page = samples(Proxy(Config.model_validate(ANYWHERE | {"ordering": {"enabled": False}})).metrics.render())
+    assert page["kordon_managed_serving", frozenset()] == 0
+
+
+def test_a_scrape_looks_once_at_what_many_families_are_read_from() -> None:
+    """With thousands of topics what is costly is asked once, not once for each metric."""
+    looks: list[None] = []
+
+    def look() -> dict[str, float]:
+        looks.append(None)
+        return {"orders": 9}
+
+    families: list[Family[dict[str, float]]] = [
+        gauge("kordon_one", lambda m: m, "One.", "topic"),
+        counter("kordon_two_total", lambda m: {("orders", "hold"): m["orders"]}, "Two.", "topic", "stage"),
+    ]
+    page = Metrics(Tally(), Source(families, look)).render()
+    assert len(looks) == 1
+    assert sample(page, "kordon_one", topic="orders") == 9
+    assert sample(page, "kordon_two_total", topic="orders", stage="hold") == 9
 
 
 @pytest.mark.parametrize(
@@ -129,14 +152,7 @@ def test_limits_that_are_counted_are_options() -> None:
 
 async def test_the_status_page_tells_of_the_limits_that_the_metric_does() -> None:
     """Whoever looks for a limit that took effect finds it in both."""
-    config = Config.model_validate(
-        {
-            "upstream": {"bootstrap": ["127.0.0.1:9"]},
-            "listen": {"address": "127.0.0.1:9"},
-            "ordering": {"enabled": False},
-        }
-    )
-    proxy = Proxy(config)
+    proxy = Proxy(Config.model_validate(ANYWHERE | {"ordering": {"enabled": False}}))
     proxy.metrics.tally.limit_hits["requests_in_flight"] = 3
     hits = proxy.status()["limits"]["hits"]
     assert hits.keys() == LIMITS
@@ -248,7 +264,7 @@ def documented() -> dict[str, tuple[str, tuple[str, ...], str]]:
 
 def test_documented_metrics_are_those_there_are() -> None:
     """Name, type, labels and meaning of every metric stand in the manual, and no others."""
-    proxy = {each.name: (each.kind, each.labels, each.help) for each in (FAMILIES | SUPERVISOR_FAMILIES).values()}
+    proxy = {each.name: (each.kind, each.labels, each.help) for each in (*FAMILIES.values(), *SUPERVISOR)}
     auditor = {each.name: (each.kind, each.labels, each.help) for each in AUDIT_FAMILIES.values()}
     assert documented() == proxy | auditor
 
@@ -259,7 +275,8 @@ def test_every_close_cause_is_explained(cause: CloseCause) -> None:
     assert f"| `{cause.value}` | " in DOCS.read_text()
 
 
-def test_exported_families_have_their_documented_type() -> None:
+async def test_exported_families_have_their_documented_type() -> None:
     """What is rendered has the types of the table, in its order."""
-    types = [line.split()[2:] for line in Metrics(Tally()).render().decode().splitlines() if line.startswith("# TYPE")]
+    page = Proxy(Config.model_validate(ANYWHERE)).metrics.render()
+    types = [line.split()[2:] for line in page.decode().splitlines() if line.startswith("# TYPE")]
     assert [row for row in types if row[0].startswith("kordon_")] == [[f.name, f.kind] for f in FAMILIES.values()]
