@@ -25,7 +25,7 @@ from kordon.bench.verdicts import verdicts
     type=click.Choice(list(PROFILES)),
     default="quick",
     show_default=True,
-    help="About four minutes (smoke), half an hour (quick), or two hours (full).",
+    help="About six minutes (smoke), forty (quick), or three hours (full).",
 )
 @click.option(
     "--peer",

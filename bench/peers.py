@@ -1,21 +1,19 @@
-"""How fast groups work on slow records: `python -m kordon.bench.peers --bootstrap BROKER --kordon HOST:PORT`.
+"""How fast groups work on slow records: Kafka's own consumers, share groups, the SDK's, and Parallel Consumer.
 
-Each way has the same work: a topic of 3 partitions, or of 96 virtual ones, with 1,000 keys, and handlers that wait 20
-ms. 100 consumers of a stock client, 100 members of a share group, or 3 processes with a CooperativeConsumer work on it
-for some seconds. Of the records that were handled in that time it tells records a second, and how many were begun
-after a later one of their key. The Kordon should have ordering.individual_commits.
+Each way has the same work: a topic of 3 partitions, or of 96 virtual ones, and handlers that wait 20 ms. Of the records
+that were handled it tells records a second, and how many were begun after a later one of their key. If a key's handler
+is to be blocked for a while, it tells what others have then of what they had before.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import multiprocessing
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
@@ -32,45 +30,41 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kordon.bench import results
+from kordon.bench.loads import ToolError
+from kordon.bench.parallel_consumer import parallel_consumer
+from kordon.bench.plan import Groups
+from kordon.bench.results import Measurement
 from kordon.client.cooperative.consumer import CooperativeConsumer
 from kordon.client.cooperative.settings import Record
+from kordon.testing.proxy_process import ProxyProcess
 
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false
 
 PARTITIONS: Final = 3
 VIRTUAL: Final = 96
+HANDLER_SECONDS: Final = 0.02
+BLOCKED: Final = b"key-0"
+"""The key whose handler does not end for a while."""
 _VIRTUAL_CONFIG: Final = "kordon.virtual.partitions"
-_JOIN_SECONDS: Final = 120.0
+_JOIN_SECONDS: Final = 240.0
 _POLL_SECONDS: Final = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What all have to do."""
-
-    records: int = 300_000
-    keys: int = 1_000
-    handler_seconds: float = 0.02
-    consumers: int = 100
-    """Of stock clients, and of share groups."""
-    processes: int = 3
-    concurrency: int = 1_000
-    """Records at a time of a CooperativeConsumer."""
-    seconds: float = 30.0
-
-
-_WORK: Final = Work()
-SMOKE: Final = Work(records=60_000, keys=100, consumers=4, processes=2, concurrency=50, seconds=2.0)
+_NEARLY_ALL: Final = 0.95
+"""Of the records: behind that, keys are done one after the other, and less is worked on at a time."""
 
 
 @dataclass(slots=True)
 class Handled:
-    """What a process, or several, have handled in the time."""
+    """What a process, or several, have handled."""
 
     records: int = 0
+    others: int = 0
+    """Records of other keys than the one that may be blocked."""
     inversions: int = 0
     """Records that were begun after a later one of their key, as far as one process sees it."""
+    is_blocked: bool = False
+    """Whether the handler of `BLOCKED` does not end now."""
     begun: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """By key, the highest number that was begun."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -81,6 +75,15 @@ class Handled:
             self.inversions += number < self.begun.get(key, -1)
             self.begun[key] = max(number, self.begun.get(key, -1))
             self.records += 1
+            self.others += key != BLOCKED
+
+    def holds(self, key: bytes) -> bool:
+        """Whether a key's handler does not end now."""
+        return self.is_blocked and key == BLOCKED
+
+    def told(self) -> dict[str, int]:
+        """Returns the counts."""
+        return {"records": self.records, "others": self.others, "inversions": self.inversions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,30 +91,26 @@ class Way:
     """One way to do the work."""
 
     name: str
-    run: Callable[[str, str, Work, Handled, threading.Event], None]
+    run: Callable[[str, str, Groups, Handled, threading.Event], None]
     """In one process: bootstrap, topic (and name of the group), work, what is handled, when it is over."""
     processes: int = 1
+    """0: as many as the work says."""
     through_kordon: bool = False
     virtual: int = 0
     """Virtual partitions; 0: the topic is an ordinary one."""
 
 
-def _stock(bootstrap: str, topic: str, work: Work, handled: Handled, over: threading.Event) -> None:
+def _stock(bootstrap: str, topic: str, work: Groups, handled: Handled, over: threading.Event) -> None:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"}
-    make = partial(Consumer, settings)
-    _in_threads(work.consumers, partial(_poll, make, topic, work, handled, over, is_batch=False))
+    _in_threads(work.consumers, partial(_poll, partial(Consumer, settings), topic, handled, over, is_batch=False))
 
 
-def _share(bootstrap: str, topic: str, work: Work, handled: Handled, over: threading.Event) -> None:
+def _share(bootstrap: str, topic: str, work: Groups, handled: Handled, over: threading.Event) -> None:
     settings = {"bootstrap.servers": bootstrap, "group.id": topic}
-    _in_threads(
-        work.consumers, partial(_poll, partial(ShareConsumer, settings), topic, work, handled, over, is_batch=True)
-    )
+    _in_threads(work.consumers, partial(_poll, partial(ShareConsumer, settings), topic, handled, over, is_batch=True))
 
 
-def _poll(
-    make: Callable[[], Any], topic: str, work: Work, handled: Handled, over: threading.Event, *, is_batch: bool
-) -> None:
+def _poll(make: Callable[[], Any], topic: str, handled: Handled, over: threading.Event, *, is_batch: bool) -> None:
     consumer = make()
     consumer.subscribe([topic])
     try:
@@ -121,7 +120,9 @@ def _poll(
                 if message is None or message.error() or over.is_set():
                     continue
                 handled.begin(message.key(), int(message.value()))
-                time.sleep(work.handler_seconds)
+                time.sleep(HANDLER_SECONDS)
+                while handled.holds(message.key()) and not over.is_set():
+                    time.sleep(HANDLER_SECONDS)
     finally:
         consumer.close()
 
@@ -134,10 +135,13 @@ def _in_threads(count: int, run: Callable[[], None]) -> None:
         each.join()
 
 
-def _cooperative(bootstrap: str, topic: str, work: Work, handled: Handled, over: threading.Event) -> None:
+def _cooperative(bootstrap: str, topic: str, work: Groups, handled: Handled, over: threading.Event) -> None:
     async def handle(record: Record) -> None:
-        handled.begin(record.key or b"", int(record.value or 0))
-        await asyncio.sleep(work.handler_seconds)
+        key = record.key or b""
+        handled.begin(key, int(record.value or 0))
+        await asyncio.sleep(HANDLER_SECONDS)
+        while handled.holds(key) and not over.is_set():  # noqa: ASYNC110 - a thread sets that
+            await asyncio.sleep(HANDLER_SECONDS)
 
     async def run() -> None:
         async with CooperativeConsumer(
@@ -154,28 +158,49 @@ def _cooperative(bootstrap: str, topic: str, work: Work, handled: Handled, over:
     asyncio.run(run())
 
 
+def _parallel(bootstrap: str, topic: str, work: Groups, handled: Handled, over: threading.Event) -> None:
+    told = (bootstrap, topic, str(work.concurrency), str(int(HANDLER_SECONDS * 1000)), BLOCKED.decode())
+    with parallel_consumer(told) as (tell, counts):
+        is_blocked = False
+        while not over.wait(HANDLER_SECONDS):
+            handled.records, handled.others, handled.inversions = counts()
+            if handled.is_blocked != is_blocked:
+                is_blocked = handled.is_blocked
+                tell("block" if is_blocked else "go on")
+
+
+COOPERATIVE: Final = "CooperativeConsumer, through Kordon"
 WAYS: Final = (
     Way("stock consumers", _stock),
     Way(f"stock consumers, V = {VIRTUAL}", _stock, through_kordon=True, virtual=VIRTUAL),
     Way("share group (no order)", _share),
+    Way("Parallel Consumer", _parallel, processes=0),
     Way("CooperativeConsumer, at brokers", _cooperative, processes=0),
-    Way("CooperativeConsumer, through Kordon", _cooperative, processes=0, through_kordon=True),
+    Way(COOPERATIVE, _cooperative, processes=0, through_kordon=True),
     Way(f"CooperativeConsumer, V = {VIRTUAL}", _cooperative, processes=0, through_kordon=True, virtual=VIRTUAL),
 )
-"""`processes` 0: as many as the work says."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """What came of a way."""
+def measure_groups(
+    cases: Sequence[Groups], bootstrap: str, tell: Callable[..., None], ways: Sequence[Way] = WAYS
+) -> Iterator[Measurement]:
+    """Lets each way have its turn in each round of each case, with a Kordon of its own that keeps individual commits.
 
-    per_second: float
-    records: int
-    inversions: int
+    Raises:
+        ToolError: Not all processes of a way got to work.
+    """
+    with ProxyProcess.start(bootstrap=bootstrap, config={"ordering": {"individual_commits": True}}) as kordon:
+        for case in cases:
+            order = list(ways)
+            for number in range(1, case.rounds + 1):
+                for way in order:
+                    tell(case.name, way.name, number)
+                    yield Measurement(case.name, way.name, number, measure(way, case, bootstrap, kordon.bootstrap))
+                order.append(order.pop(0))
 
 
-def measure(way: Way, work: Work, bootstrap: str, kordon: str) -> Rate:
-    """Makes and fills a topic, has it worked on for the time, and deletes it."""
+def measure(way: Way, work: Groups, bootstrap: str, kordon: str) -> dict[str, float]:
+    """Makes and fills a topic, has it worked on, and deletes it; raises ToolError."""
     address, topic = kordon if way.through_kordon else bootstrap, f"peers-{uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": address})
     config = {_VIRTUAL_CONFIG: str(way.virtual)} if way.virtual else {}
@@ -184,12 +209,13 @@ def measure(way: Way, work: Work, bootstrap: str, kordon: str) -> Rate:
         _fill(address, topic, work)
         if way.run is _share:
             _begin_at_the_start(AdminClient({"bootstrap.servers": bootstrap}), topic)
-        return _worked(way, work, address, topic)
+        with _processes(way, work, address, topic) as pipes:
+            return _figures(work, pipes)
     finally:
         admin.delete_topics([topic])[topic].result(60)
 
 
-def _fill(bootstrap: str, topic: str, work: Work) -> None:
+def _fill(bootstrap: str, topic: str, work: Groups) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     for number in range(work.records):
         producer.produce(topic, value=b"%d" % number, key=b"key-%d" % (number % work.keys))
@@ -203,25 +229,19 @@ def _begin_at_the_start(admin: AdminClient, group: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(60)
 
 
-def _worked(way: Way, work: Work, bootstrap: str, topic: str) -> Rate:
-    """Counts from when the first record was handled."""
+@contextmanager
+def _processes(way: Way, work: Groups, bootstrap: str, topic: str) -> Generator[list[Connection]]:
     context = multiprocessing.get_context("spawn")
-    index = WAYS.index(way)
-    pipes, processes = [], []
+    pipes: list[Connection] = []
+    processes: list[Any] = []
     for _ in range(way.processes or work.processes):
         own, theirs = context.Pipe()
-        processes.append(context.Process(target=_process, args=(index, bootstrap, topic, work, theirs)))
+        processes.append(context.Process(target=_process, args=(WAYS.index(way), bootstrap, topic, work, theirs)))
         pipes.append(own)
     for each in processes:
         each.start()
     try:
-        _wait_for_records(pipes)
-        since = time.monotonic()
-        before = [_asked(each) for each in pipes]
-        time.sleep(work.seconds)
-        after, seconds = [_asked(each) for each in pipes], time.monotonic() - since
-        count = sum(each["records"] for each in after) - sum(each["records"] for each in before)
-        return Rate(count / seconds, count, sum(each["inversions"] for each in after))
+        yield pipes
     finally:
         for pipe in pipes:
             pipe.send("stop")
@@ -231,12 +251,39 @@ def _worked(way: Way, work: Work, bootstrap: str, topic: str) -> Rate:
                 each.kill()
 
 
-def _wait_for_records(pipes: list[Connection]) -> None:
+def _figures(work: Groups, pipes: Sequence[Connection]) -> dict[str, float]:
+    """Counts from when each process has handled something; then again while a key's handler is blocked."""
+    _wait_for_records(pipes)
+    rate, others = _rates(work, pipes, work.seconds)
+    figures = {results.RECORDS: rate}
+    if work.blocked_seconds:
+        for pipe in pipes:
+            pipe.send("block")
+        _, then = _rates(work, pipes, work.blocked_seconds)
+        figures[results.OTHERS_KEEP] = then / others
+    return figures | {results.INVERSIONS: float(_all(pipes)["inversions"])}
+
+
+def _rates(work: Groups, pipes: Sequence[Connection], seconds: float) -> tuple[float, float]:
+    """Returns the records a second of all keys, and of those that are never blocked."""
+    since, before = time.monotonic(), _all(pipes)
+    while (now := time.monotonic()) < since + seconds and _all(pipes)["records"] < work.records * _NEARLY_ALL:
+        time.sleep(min(_POLL_SECONDS, max(0.0, since + seconds - now)))
+    after, took = _all(pipes), time.monotonic() - since
+    return (after["records"] - before["records"]) / took, (after["others"] - before["others"]) / took
+
+
+def _wait_for_records(pipes: Sequence[Connection]) -> None:
     until = time.monotonic() + _JOIN_SECONDS
     while not all(_asked(each)["records"] for each in pipes):
         if time.monotonic() > until:
-            raise SystemExit(f"not all processes have a record after {_JOIN_SECONDS:g} s: see what members log")
+            raise ToolError(f"not all processes have a record after {_JOIN_SECONDS:g} s: see what members log")
         time.sleep(_POLL_SECONDS)
+
+
+def _all(pipes: Sequence[Connection]) -> dict[str, int]:
+    counted = [_asked(each) for each in pipes]
+    return {name: sum(each[name] for each in counted) for name in counted[0]}
 
 
 def _asked(pipe: Connection) -> Mapping[str, int]:
@@ -245,32 +292,16 @@ def _asked(pipe: Connection) -> Mapping[str, int]:
     return counted
 
 
-def _process(index: int, bootstrap: str, topic: str, work: Work, pipe: Connection) -> None:
+def _process(index: int, bootstrap: str, topic: str, work: Groups, pipe: Connection) -> None:
     handled, over = Handled(), threading.Event()
 
-    def answer() -> None:
-        while pipe.recv() == "count":
-            pipe.send(json.dumps({"records": handled.records, "inversions": handled.inversions}))
+    def obey() -> None:
+        while (order := pipe.recv()) != "stop":
+            if order == "block":
+                handled.is_blocked = True
+            else:
+                pipe.send(json.dumps(handled.told()))
         over.set()
 
-    threading.Thread(target=answer, daemon=True).start()
+    threading.Thread(target=obey, daemon=True).start()
     WAYS[index].run(bootstrap, topic, work, handled, over)
-
-
-def main() -> None:
-    """Measures each way once, and says what came of it."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bootstrap", required=True, metavar="HOST:PORT", help="of a broker")
-    parser.add_argument("--kordon", required=True, metavar="HOST:PORT", help="of a Kordon in front of it")
-    parser.add_argument("--seconds", type=float, default=_WORK.seconds, help="for each way")
-    parser.add_argument("--records", type=int, default=_WORK.records, help="in each topic")
-    told = parser.parse_args()
-    work = Work(records=told.records, seconds=told.seconds)
-    for way in WAYS:
-        rate = measure(way, work, told.bootstrap, told.kordon)
-        sys.stdout.write(f"{way.name}: {rate.per_second:,.0f} records/s, {rate.inversions:,} inversions\n")
-        sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()

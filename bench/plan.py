@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -154,6 +154,32 @@ class Transacting:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """Groups work on records of a topic of 3 partitions, each of which takes 20 ms (`bench/peers.py`)."""
+
+    records: int = 300_000
+    keys: int = 1_000
+    consumers: int = 100
+    """Where each works on one record at a time."""
+    processes: int = 3
+    """Where each works on many."""
+    concurrency: int = 1_000
+    """So many."""
+    seconds: float = 60.0
+    """At most; less if all are handled before."""
+    blocked_seconds: float = 0.0
+    """For which the handler of one key does not end then; 0: there is no such time."""
+    rounds: int = 3
+
+    @property
+    def name(self) -> str:
+        work = f"{self.records:,} records of {self.keys:,} keys"
+        many = f"{self.processes} x {self.concurrency:,}"
+        blocked = f", one key blocked for {self.blocked_seconds:g} s" if self.blocked_seconds else ""
+        return f"{work}, {self.consumers} consumers or {many} at a time{blocked}"
+
+
+@dataclass(frozen=True)
 class Audited:
     """The auditor reads a day that was made up: decisions from files, batches from recorded bytes."""
 
@@ -185,6 +211,7 @@ class Part(Enum):
     LIVE = "live"
     SDK = "sdk"
     TRANSACTIONS = "transactions"
+    COOPERATIVE = "cooperative"
     MATRIX = "matrix"
     AUDIT = "audit"
 
@@ -213,6 +240,7 @@ class Plan:
     live: tuple[Live, ...]
     sdk: Sdk
     transactions: tuple[Transacting, ...]
+    cooperative: tuple[Groups, ...]
     audit: tuple[Audited, ...]
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
@@ -256,6 +284,8 @@ def _transactions(records: int, least: int, warm_up: int) -> tuple[Transacting, 
     )
 
 
+_BLOCKED: Final = Groups(400_000, concurrency=34, seconds=15, blocked_seconds=60, rounds=1)
+"""As many records at a time as where each consumer works on one, so that there are enough for so long."""
 _NEARLY_NOTHING: Final = Audited(24, topics=1, virtual=24)
 
 PROFILES: Final = {
@@ -279,6 +309,7 @@ PROFILES: Final = {
         live=(Live(60, 24, 4, 0, 20), Live(60, 24, 4, 100, 20)),
         sdk=Sdk(500, 500_000),
         transactions=_transactions(200_000, 50, 200),
+        cooperative=(Groups(), _BLOCKED),
         audit=(_NEARLY_NOTHING, Audited(75, 24), Audited(300, 12), Audited(750, 10)),
     ),
     "quick": Plan(
@@ -297,6 +328,7 @@ PROFILES: Final = {
         live=(Live(15, 24, 4, 0, 10), Live(15, 24, 4, 100, 10)),
         sdk=Sdk(500, 250_000),
         transactions=_transactions(100_000, 30, 200),
+        cooperative=(Groups(seconds=20, rounds=1), replace(_BLOCKED, records=150_000, seconds=8, blocked_seconds=20)),
         audit=(_NEARLY_NOTHING, Audited(300, 8)),
     ),
     "smoke": Plan(
@@ -318,6 +350,10 @@ PROFILES: Final = {
         live=(Live(2, 8, 2, 5, 2),),
         sdk=Sdk(500, 5_000),
         transactions=_transactions(2_000, 3, 10),
+        cooperative=(
+            Groups(20_000, 100, 4, 2, 50, seconds=2, rounds=1),
+            Groups(40_000, 100, 4, 2, 10, seconds=2, blocked_seconds=5, rounds=1),
+        ),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),
     ),
 }

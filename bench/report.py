@@ -26,6 +26,17 @@ _SDK_FIGURES: Final = (
     (results.CONSUME_CPU, "Kordon's CPU s/GB consumed", 2),
     (results.FETCH_US, "Kordon's CPU µs per Fetch", 0),
 )
+_GROUP_FIGURES: Final = (
+    (results.RECORDS, "records/s", 0),
+    (results.INVERSIONS, "begun before an earlier one of their key", 0),
+    (results.OTHERS_KEEP, "of that, other keys while one is blocked", 2),
+)
+_ACKNOWLEDGED_FIGURES: Final = (
+    (results.ACKNOWLEDGED_US, "CPU µs each", 2),
+    (results.RANGES, "ranges", 0),
+    (results.COMMIT_BYTES, "bytes of a commit", 0),
+    (results.TAKEN_ON, "records started behind them", 0),
+)
 _TRANSACTION_FIGURES: Final = (
     (results.TRANSACTIONS, "transactions/s", 0),
     (results.P50_MS, "commit p50 ms", 1),
@@ -91,6 +102,13 @@ _HOW: Final = """\
   one of a managed topic waits for its layout. What a transaction costs does not depend on its records, so it is most
   of a small one's processor time and little of a large one's. An *acknowledged write* is the median of what the same
   producer waits for without transactions.
+- **Groups**: handlers wait 20 ms for each record of a topic of 3 partitions, or of V = 96 virtual ones on 3
+  (`bench/peers.py`). A stock consumer and a member of a share group work on one record at a time, all of them in one
+  process on librdkafka. A process with a `CooperativeConsumer`, or with Confluent's Parallel Consumer 0.5.3.3 in the
+  order of keys, works on as many as the case says. Records a second are those from when every process has had one,
+  until the time is over or 95 % are handled. Then the handler of one of the keys does not end for a while.
+- **Acknowledgements**: twice as many records are in hand, and every second one is acknowledged, in an order that is
+  drawn (`bench/acknowledging.py`). The processor time is the least of 20 rounds in one process without a broker.
 - **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`). Topics grow three times and
   shrink once; a worker is killed within a change; 200 idempotent producers write to all streams by turns; stock groups
   and one of the dialect read them, one reader five minutes behind; one topic is written by clients of the dialect;
@@ -143,7 +161,7 @@ def report(figures: Results, picture: str) -> str:
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
     lines += _requests(figures) + _live(figures)
-    lines += _sdk_tables(figures) + _transactions(figures) + _audit_table(figures) + _matrix(figures)
+    lines += _sdk_tables(figures) + _groups(figures) + _transactions(figures) + _audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -297,6 +315,22 @@ def _transactions(figures: Results) -> list[str]:
     names = ["case", "contender", *(title for _, title, _ in _TRANSACTION_FIGURES)]
     names += ["transactions/s of direct", "CPU over that without"]
     return _section("Transactions", names, rows)
+
+
+def _groups(figures: Results) -> list[str]:
+    """Draws how groups work on slow records; nothing where that was not measured."""
+    lines: list[str] = []
+    for titles, column, cases in (
+        (_GROUP_FIGURES, "group", figures.cooperative[:-1]),
+        (_ACKNOWLEDGED_FIGURES, "by hand", figures.cooperative[-1:]),
+    ):
+        for case in cases:
+            rows = [
+                [each, *(_shown(figures.spread(case, each, figure), digits) for figure, _, digits in titles)]
+                for each in figures.contenders(case)
+            ]
+            lines += _section(case, [column, *(title for _, title, _ in titles)], rows)
+    return lines
 
 
 def _audit_table(figures: Results) -> list[str]:

@@ -36,6 +36,16 @@ WORKER: Final = "a worker"
 
 PRODUCE_MB: Final = "produce_mb_per_s"
 CONSUME_MB: Final = "consume_mb_per_s"
+RECORDS: Final = "records_per_s"
+INVERSIONS: Final = "inversions"
+"""Records that were begun after a later one of their key."""
+OTHERS_KEEP: Final = "others_keep"
+"""Of the records a second of other keys, while one key's handler is blocked."""
+ACKNOWLEDGED_US: Final = "acknowledged_us"
+COMMIT_BYTES: Final = "commit_bytes"
+RANGES: Final = "ranges"
+TAKEN_ON: Final = "taken_on"
+"""Records that are started behind so many ranges."""
 PRODUCE_CPU: Final = "produce_cpu_s_per_gb"
 CONSUME_CPU: Final = "consume_cpu_s_per_gb"
 RSS_MB: Final = "peak_rss_mb"
@@ -99,7 +109,7 @@ STEADY: Final = "steady"
 IDLE: Final = "idle"
 """Kinds of micro-batches. Each is a measurement: its kind stands for the contender, and its number for the round."""
 
-_TUPLES: Final = ("managed", "resizes", "holding", "requests", "live", "sdk", "transactions", "audit")
+_TUPLES: Final = ("managed", "resizes", "holding", "requests", "live", "sdk", "transactions", "cooperative", "audit")
 """Fields of `Results` that JSON makes lists of."""
 
 
@@ -153,6 +163,8 @@ class Results:
     sdk: tuple[str, ...] = ()
     """The SDK beside aiokafka, then what was measured without a broker."""
     transactions: tuple[str, ...] = ()
+    cooperative: tuple[str, ...] = ()
+    """How groups work on slow records, then what acknowledgements cost."""
     audit: tuple[str, ...] = ()
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0

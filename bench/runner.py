@@ -8,11 +8,12 @@ from contextlib import ExitStack, contextmanager
 from itertools import product
 from typing import Any, Final
 
-from kordon.bench import loads, requests, results
+from kordon.bench import acknowledging, loads, requests, results
 from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
 from kordon.bench.live import measure_live
+from kordon.bench.peers import measure_groups
 from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
@@ -85,6 +86,7 @@ class Runner:
             Part.LIVE: self._compare_live,
             Part.SDK: self._compare_sdk,
             Part.TRANSACTIONS: self._compare_transactions,
+            Part.COOPERATIVE: lambda plan: compare_groups(plan, self._bootstrap, self._progress, self._keep),
             Part.MATRIX: self._compare_matrix,
             Part.AUDIT: self._audit,
         }
@@ -263,6 +265,14 @@ class Runner:
         if contender.pid is not None:
             self._progress(case.name, contender.name)
             self._keep(Measurement(case.name, contender.name, 1, idle_figures(case, contender)))
+
+
+def compare_groups(plan: Plan, bootstrap: str, tell: Progress, keep: Callable[[Measurement], None]) -> None:
+    """Measures how groups work on slow records, and what acknowledgements cost; raises ToolError."""
+    for each in measure_groups(plan.cooperative, bootstrap, tell):
+        keep(each)
+    tell(acknowledging.CASE, results.SDK)
+    keep(acknowledging.measurement())
 
 
 def idle_figures(case: Memory, contender: Contender, context: Any = None) -> dict[str, float]:

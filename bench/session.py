@@ -15,6 +15,7 @@ from typing import Any, Final
 from rich.console import Console
 
 from kordon.bench import results
+from kordon.bench.acknowledging import CASE as ACKNOWLEDGING
 from kordon.bench.contenders import Contender, Peer, start_floor, stop_process
 from kordon.bench.loads import TOOL_SECONDS, Tool, ToolError
 from kordon.bench.plan import Memory, Part, Plan
@@ -133,6 +134,7 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         live=tuple(case.name for case in plan.live),
         sdk=(plan.sdk.name, *WORKER_CASES),
         transactions=tuple(case.name for case in plan.transactions),
+        cooperative=(*(case.name for case in plan.cooperative), ACKNOWLEDGING),
         audit=tuple(case.name for case in plan.audit),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kordon.bench import results
+from kordon.bench.plan import Groups
 from kordon.bench.results import Results, ratio
 
 MIN_PRODUCE: Final = 0.95
@@ -26,6 +27,11 @@ MAX_RECORDED_CPU: Final = 1.05
 MIN_TRANSACTIONS: Final = 0.8
 MAX_TRANSACTIONS_CPU: Final = 1.1
 """Of the same work without transactions."""
+MIN_GROUP_RECORDS: Final = 20_000.0
+"""A second of CooperativeConsumers, where so many are possible twice."""
+MIN_OTHERS_KEEP: Final = 0.95
+MAX_ACKNOWLEDGED_US: Final = 2.0
+MAX_COMMIT_BYTES: Final = 24_000.0
 MIN_SDK: Final = 0.9
 MAX_GATE_SHARE: Final = 0.05
 """Of a worker's time for a Fetch that brings records."""
@@ -46,6 +52,8 @@ NOISE_MS: Final = 5.0
 """A pause of those whom no resize concerns is none, if it is no longer than this above that of quiet times."""
 
 
+_SO_MANY: Final = f"{Groups().records:,} records"
+"""Work with fewer is for a look only."""
 _LEAST: Final = {
     results.KORDON: (MIN_PRODUCE, MIN_CONSUME),
     results.MANAGED: (MIN_MANAGED_PRODUCE, MIN_MANAGED_CONSUME),
@@ -88,6 +96,8 @@ def verdicts(figures: Results) -> list[Verdict]:
         found += _pauses(figures, case)
     for case in figures.transactions:
         found += _transactions(figures, case)
+    for case in figures.cooperative:
+        found += _groups(figures, case)
     for case in figures.audit:
         found += _audit(figures, case)
     return found
@@ -167,6 +177,24 @@ def _sdk(figures: Results, case: str, *of_worker: str) -> Iterator[Verdict]:
         what = f"cores for a {many} from each member every 3 s, all with another position"
         yield from _most(what, cores[-1][1], MAX_HEARTBEATS_CORES)
         yield from _most(f"CPU of a {many}, of a {few}", most / least, MAX_GROWTH)
+
+
+def _groups(figures: Results, case: str) -> Iterator[Verdict]:
+    """Judges CooperativeConsumers through a Kordon, and what acknowledgements cost them."""
+    ours = [each for each in figures.contenders(case) if each.startswith("CooperativeConsumer")]
+    for each in ours:
+        keep = _median(figures, case, each, results.OTHERS_KEEP)
+        yield from _least(f"{each}: records/s of other keys, {case}", keep, MIN_OTHERS_KEEP)
+        inversions = _median(figures, case, each, results.INVERSIONS)
+        yield from _most(f"{each}: inversions, {case}", inversions, 0.0, "{:.0f}")
+        if keep is None and case.startswith(_SO_MANY):
+            rate = _median(figures, case, each, results.RECORDS)
+            yield from _least(f"{each}: records/s, {case}", rate, MIN_GROUP_RECORDS, "{:,.0f}")
+    us, size = (_median(figures, case, results.SDK, name) for name in (results.ACKNOWLEDGED_US, results.COMMIT_BYTES))
+    yield from _most(f"CPU µs of each of {case}", us, MAX_ACKNOWLEDGED_US)
+    yield from _most(f"bytes of a commit behind {case}", size, MAX_COMMIT_BYTES, "{:,.0f}")
+    taken_on = _median(figures, case, results.SDK, results.TAKEN_ON)
+    yield from _least(f"records started behind {case}", taken_on, 1.0, "{:,.0f}")
 
 
 def _audit(figures: Results, case: str) -> Iterator[Verdict]:

@@ -59,7 +59,7 @@ def franz_go(package: str = ".") -> list[str]:
 def streams_word_count() -> list[str]:
     """Returns the command of the word count with Kafka Streams; raises MissingTool."""
     source = _SOURCES / "streams"
-    end = java_program(source / "WordCount.java", _jars(source / "pom.xml"))
+    end = java_program(source / "WordCount.java", jars_of(source / "pom.xml"))
     return [_need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", *end]
 
 
@@ -93,12 +93,12 @@ def spark_copy(checkpoint: Path) -> list[str]:
     """Returns the command of Spark's copy of a topic, with the PySpark of the audit extra; raises MissingTool."""
     source = _SOURCES / "spark"
     _need("java")
-    jars = sorted(map(str, _jars(source / "pom.xml").glob("*.jar")))
+    jars = sorted(map(str, jars_of(source / "pom.xml").glob("*.jar")))
     return [sys.executable, str(source / "copy_topic.py"), str(checkpoint), ",".join(jars)]
 
 
-def _jars(pom: Path) -> Path:
-    """Fetches what a POM depends on."""
+def jars_of(pom: Path) -> Path:
+    """Returns the folder of what a POM depends on, which Maven fetches once; raises MissingTool and RuntimeError."""
     folder = cache_dir() / f"{pom.parent.name}-{_digest(pom)}"
     with locked(folder.name):
         if not (folder / "complete").exists():
