@@ -12,9 +12,9 @@ from typing import Final, Protocol
 from uuid import UUID
 
 from kordon.codecs import apis
-from kordon.codecs.bodies import MetadataResponse
+from kordon.codecs.bodies import HeartbeatRequest, HeartbeatResponse, MetadataResponse
 from kordon.codecs.error_codes import Code
-from kordon.codecs.messages import metadata
+from kordon.codecs.messages import heartbeat, metadata
 from kordon.codecs.ranges import Ranges
 from kordon.codecs.row import Row
 from kordon.proxy.core import verdicts
@@ -42,6 +42,7 @@ def route(api_key: int, version: int) -> Route:
     return found
 
 
+_HEARTBEAT: Final = route(apis.HEARTBEAT, 4)
 _METADATA: Final = route(apis.METADATA, 10)
 """With topic ids; brokers without them have no individual commits."""
 
@@ -77,6 +78,15 @@ class GroupLogs(Protocol):
         """Whether no more ranges are to be taken."""
         ...
 
+    @property
+    def is_wanted(self) -> bool:
+        """Whether requests are to be looked at: such commits are taken here, or may be elsewhere in the cluster."""
+        ...
+
+    def is_read(self, group_id: str) -> bool:
+        """Whether the log of a group's claims is read already: whoever asks for it costs nothing more."""
+        ...
+
     async def of_group(self, group_id: str) -> GroupLog:
         """Returns the log of a group's claims; raises `OwnTopicUnfit` and `UpstreamUnavailable`."""
         ...
@@ -90,6 +100,16 @@ async def opened(logs: GroupLogs, group_id: str) -> GroupLog | Code:
         return Code.INDIVIDUAL_COMMIT_NOT_ALLOWED
     except UpstreamUnavailable:
         return Code.COORDINATOR_LOAD_IN_PROGRESS
+
+
+async def may_read_group(group_id: str, ask: Ask) -> bool:
+    """Whether the client may Read a group: brokers judge that before they look for the member.
+
+    They close the connection of who has not logged in.
+    """
+    nobody = HeartbeatRequest(group_id=group_id, generation_id=-1, member_id="", group_instance_id=None)
+    answer: HeartbeatResponse = await ask(_HEARTBEAT, heartbeat.REQUEST.build(_HEARTBEAT.version, nobody))
+    return answer.error_code != Code.GROUP_AUTHORIZATION_FAILED
 
 
 async def give_turn(ranges: Ranges) -> None:

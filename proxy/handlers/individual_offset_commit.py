@@ -3,6 +3,9 @@
 The coordinator is asked first, in the client's own name: it gets the offset before which all is done, with Kordon's
 mark (MARKED-PUSH, NEVER-AHEAD). What it accepts is written as a claim, read back, and only then answered.
 
+Ranges are read when it is known that a member of the group sends them, which has been told its incarnation, or one who
+may Read the group. So nobody makes Kordon work who has not logged in, and nobody is answered then.
+
 A request may have rows of both kinds. Those without an incarnation are Kafka's own.
 """
 
@@ -31,7 +34,15 @@ from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest, parse_request
 from kordon.proxy.handlers.commit_decisions import watch_commit
 from kordon.proxy.handlers.face_rows import FaceRows
-from kordon.proxy.handlers.individual_commits import FIRST_VERSION, GroupLog, GroupLogs, TopicIds, give_turn, opened
+from kordon.proxy.handlers.individual_commits import (
+    FIRST_VERSION,
+    GroupLog,
+    GroupLogs,
+    TopicIds,
+    give_turn,
+    may_read_group,
+    opened,
+)
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_INCARNATION, Claim, Done, PlaceKey, Said
 from kordon.proxy.ordering.commit_marks import marked
@@ -51,6 +62,7 @@ _OUTCOMES: Final[Mapping[int, str]] = {
     Code.INVALID_REQUEST: "invalid",
     Code.COORDINATOR_LOAD_IN_PROGRESS: "unavailable",
     Code.COORDINATOR_NOT_AVAILABLE: "unavailable",
+    Code.INDIVIDUAL_COMMIT_NOT_ALLOWED: "not_allowed",
 }
 _RowKey: TypeAlias = tuple[object, int]
 """The topic as a message names it, by name or id, and the partition."""
@@ -70,11 +82,11 @@ class IndividualOffsetCommit(ApiHandler):
 
     def decide(self, held: HeldRequest) -> Handled:
         """Takes a request that has a row with an incarnation or ranges."""
-        if held.version >= FIRST_VERSION:
+        if held.version >= FIRST_VERSION and self.logs.is_wanted:
             value: OffsetCommitRequest = held.read()
             if any(row.incarnation or row.offset_ranges for topic in value.topics for row in topic.partitions):
                 return _Commit(self, held, value)
-        return self.stock.decide(held)
+        return self.stock.decide(held) if held.topics else None
 
 
 @dataclass(slots=True)
@@ -114,24 +126,28 @@ class _Commit(ConferredRequest):
             for row in topic.partitions
             if row.incarnation or row.offset_ranges
         }
+        self._may_read: bool | None = None
+        """Whether the client may Read the group; None: nobody has asked."""
 
     async def answer(self, ask: Ask) -> OffsetCommitResponse:
         """Answers when all that is taken has been read back."""
-        await self._read()
+        self._check()
         ids = TopicIds(self._held.topics, self._handler.view)
         await ids.ask([each.topic for each in self._open()], ask)
         for row in self._open():
             self._find(row, ids)
-        log_of_group = await opened(self._handler.logs, self._value.group_id) if any(self._open()) else None
-        life = -1
-        if isinstance(log_of_group, Code):
-            self._refuse(log_of_group)
-        elif log_of_group is not None:
-            life = log_of_group.life
-            await self._look_for_older(log_of_group)
-        codes, throttle_time_ms = await self._ask_coordinator(ask, log_of_group)
-        if log_of_group is not None and not isinstance(log_of_group, Code):
-            await self._claim(log_of_group, life)
+        known = await self._log(ask)
+        if known is None:
+            codes, throttle_time_ms = await self._ask_coordinator(ask)
+        else:
+            life = known.life
+            await self._look_for_older(known, ask)
+            await self._read()
+            for row in self._open():
+                assert row.place is not None
+                row.pushed = claims.to_push(known.of(row.place), row.done.stable)
+            codes, throttle_time_ms = await self._ask_coordinator(ask)
+            await self._claim(known, life)
         self._handler.logs.outcomes.update(_OUTCOMES.get(each.code, "refused") for each in self._rows.values())
         return self._answered(codes, throttle_time_ms)
 
@@ -143,22 +159,33 @@ class _Commit(ConferredRequest):
         for row in self._open():
             row.code = code
 
-    async def _read(self) -> None:
-        """Reads the ranges; what cannot be meant is refused, and costs the other rows nothing."""
+    def _check(self) -> None:
+        """Refuses rows that cannot be meant, whatever their ranges are; they cost the other rows nothing."""
         seen, size = set[_RowKey](), 0
         for row in self._rows.values():
             size += len(row.asked.offset_ranges)
+            if row.key in seen:
+                self._refuse_malformed(row, "the partition is named twice")
+            elif size > _MOST_RANGE_BYTES:
+                self._refuse_malformed(row, f"the ranges of a request have more than {_MOST_RANGE_BYTES} bytes")
+            elif not 0 < row.asked.incarnation <= MOST_INCARNATION:
+                self._refuse_malformed(row, f"there is no incarnation {row.asked.incarnation}")
+            elif not 0 <= row.asked.committed_offset <= MOST_OFFSET:
+                self._refuse_malformed(row, f"there is no offset {row.asked.committed_offset}")
+            seen.add(row.key)
+
+    async def _read(self) -> None:
+        """Reads the ranges; what cannot be read is refused, and costs the other rows nothing."""
+        for row in list(self._open()):
             try:
-                if row.key in seen:
-                    raise ValueError("the partition is named twice")
-                if size > _MOST_RANGE_BYTES:
-                    raise ValueError(f"the ranges of a request have more than {_MOST_RANGE_BYTES} bytes")
                 row.done = _done(row.asked)
             except ValueError as error:
-                row.code = Code.INVALID_REQUEST
-                log.warning("individual_commit_malformed", group=self._value.group_id, error=str(error))
-            seen.add(row.key)
+                self._refuse_malformed(row, str(error))
             await give_turn(row.done.ranges)
+
+    def _refuse_malformed(self, row: _Row, why: str) -> None:
+        row.code = Code.INVALID_REQUEST
+        log.warning("individual_commit_malformed", group=self._value.group_id, error=why)
 
     def _find(self, row: _Row, ids: TopicIds) -> None:
         topic_id = ids.of(row.topic)
@@ -171,10 +198,29 @@ class _Commit(ConferredRequest):
         assert row.place is not None
         return row.asked.incarnation == known.of(row.place).incarnation != NO_INCARNATION
 
-    async def _look_for_older(self, known: GroupLog) -> None:
+    async def _log(self, ask: Ask) -> GroupLog | None:
+        """Returns the group's log; None: there is no row for it, or all of these are refused."""
+        logs, group_id = self._handler.logs, self._value.group_id
+        if not any(self._open()) or not (logs.is_read(group_id) or await self._asked_right(ask)):
+            return None
+        found = await opened(logs, group_id)
+        if isinstance(found, Code):
+            self._refuse(found)
+            return None
+        return found
+
+    async def _asked_right(self, ask: Ask) -> bool:
+        """Returns whether the client may Read the group; if not, all rows are refused."""
+        if self._may_read is None:
+            self._may_read = await may_read_group(self._value.group_id, ask)
+        if not self._may_read:
+            self._refuse(Code.GROUP_AUTHORIZATION_FAILED)
+        return self._may_read
+
+    async def _look_for_older(self, known: GroupLog, ask: Ask) -> None:
         """Refuses rows whose incarnation has ended, when the log was read to its end."""
         try:
-            if not all(self._is_newest(row, known) for row in self._open()):
+            if not all(self._is_newest(row, known) for row in self._open()) and await self._asked_right(ask):
                 await known.read_to_end()
         except UpstreamUnavailable:
             self._refuse(Code.COORDINATOR_LOAD_IN_PROGRESS)
@@ -182,14 +228,9 @@ class _Commit(ConferredRequest):
             if not self._is_newest(row, known):
                 row.code = Code.INDIVIDUAL_COMMIT_TOO_OLD
 
-    async def _ask_coordinator(self, ask: Ask, known: GroupLog | Code | None) -> tuple[dict[_RowKey, int], int]:
+    async def _ask_coordinator(self, ask: Ask) -> tuple[dict[_RowKey, int], int]:
         """Returns what the coordinator says of the rows that are not refused, and how long the client is to wait."""
         value, route = self._value, self._held.route
-        for row in self._open():
-            assert row.place is not None
-            assert known is not None
-            assert not isinstance(known, Code)
-            row.pushed = claims.to_push(known.of(row.place), row.done.stable)
         asked: OffsetCommitRequest = parse_request(route, self._body)
         for topic, sent in zip(value.topics, asked.topics, strict=True):
             pairs = zip(topic.partitions, sent.partitions, strict=True)
@@ -197,6 +238,7 @@ class _Commit(ConferredRequest):
         keys = {id(sent): _topic_key(topic) for topic, sent in zip(value.topics, asked.topics, strict=True)}
         asked.topics = [each for each in asked.topics if each.partitions]
         if not asked.topics:
+            await self._asked_right(ask)  # who has not logged in is answered nothing
             return {}, 0
         if isinstance(self._handler.stock, FaceRows):
             self._handler.stock.request(route.version, asked, self._held.topics)
@@ -325,10 +367,6 @@ def _topic_key(row: OffsetCommitRequestTopic | OffsetCommitResponseTopic) -> obj
 
 def _done(row: OffsetCommitRequestPartition) -> Done:
     """Reads what a row says is done; raises ValueError if it cannot be meant."""
-    if not 0 < row.incarnation <= MOST_INCARNATION:
-        raise ValueError(f"there is no incarnation {row.incarnation}")
-    if not 0 <= row.committed_offset <= MOST_OFFSET:
-        raise ValueError(f"there is no offset {row.committed_offset}")
     ranges = load(row.offset_ranges) if row.offset_ranges else claims.NOTHING.ranges
     if ranges and next(iter(ranges))[0] <= row.committed_offset:
         raise ValueError("the first range is not behind the stable offset")

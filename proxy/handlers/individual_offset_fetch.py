@@ -16,15 +16,12 @@ from typing import Final, TypeAlias
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import (
-    HeartbeatRequest,
-    HeartbeatResponse,
     OffsetFetchRequest,
     OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponseTopicPartition,
 )
 from kordon.codecs.error_codes import Code
-from kordon.codecs.messages import heartbeat
 from kordon.codecs.ranges import MOST_RANGES, Ranges
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Ask
@@ -34,8 +31,8 @@ from kordon.proxy.handlers.individual_commits import (
     GroupLog,
     GroupLogs,
     TopicIds,
+    may_read_group,
     opened,
-    route,
 )
 from kordon.proxy.handlers.offset_fetch import DialectOffsetFetch, OffsetFetch
 from kordon.proxy.ordering import claims
@@ -46,7 +43,6 @@ from kordon.proxy.topics.views import VIRTUAL, View
 
 _LOOKS: Final = 4
 """At what the coordinator has, before a client is told to ask again."""
-_HEARTBEAT: Final = route(apis.HEARTBEAT, 4)
 _UNSEEN: Final = Seen(NO_INCARNATION, ())
 _Row: TypeAlias = OffsetFetchResponseTopicPartition
 _Stock: TypeAlias = OffsetFetch | DialectOffsetFetch
@@ -219,11 +215,8 @@ class _Fetch(ConferredRequest):
         return written
 
     async def _may_begin(self, group_id: str, ask: Ask) -> bool:
-        """Whether the client may Read the group: brokers judge that before they look for the member."""
         if group_id not in self._may_read:
-            nobody = HeartbeatRequest(group_id=group_id, generation_id=-1, member_id="", group_instance_id=None)
-            answer: HeartbeatResponse = await ask(_HEARTBEAT, heartbeat.REQUEST.build(_HEARTBEAT.version, nobody))
-            self._may_read[group_id] = answer.error_code != Code.GROUP_AUTHORIZATION_FAILED
+            self._may_read[group_id] = await may_read_group(group_id, ask)
         return self._may_read[group_id]
 
     def _tell(self, found: _Found) -> None:

@@ -29,6 +29,28 @@ class Gap:
     """When a record was written that had it so, as far as this worker has read."""
 
 
+@dataclass(slots=True)
+class Held:
+    """What is known of all groups and partitions together."""
+
+    places: int = 0
+    """Groups and partitions."""
+    ranges: int = 0
+    """Behind their stable offsets, in their newest incarnations."""
+    bytes: int = 0
+    """What they take in memory, about."""
+    log_bytes: int = 0
+    """Of their records."""
+
+    def add(self, place: Place, times: int) -> None:
+        """Adds what is known of one; -1 times takes it away, as it was when it was added."""
+        if place.records:
+            self.places += times
+            self.ranges += times * len(place.done.ranges)
+            self.bytes += times * (_BYTES_OF_PLACE + _BYTES_OF_RANGE * place.ranges)
+            self.log_bytes += times * place.size
+
+
 class ClaimsLog:
     """What groups have done of partitions, of the groups whose records are in one partition of the log.
 
@@ -44,9 +66,10 @@ class ClaimsLog:
         """All records before this offset are in `claims`."""
         self.life = 0
         """Rises whenever all is forgotten: what was made of `claims` before counts for nothing."""
-        self.held_bytes = 0
-        """What `claims` takes in memory, about."""
+        self.held = Held()
+        """What `claims` holds; kept with each record, so that nobody has to walk through all groups."""
         self.gaps: dict[PlaceKey, Gap] = {}
+        """Those that were found first come first."""
         self.log = FollowedLog(brokers, topic, self, partition=partition)
         self.used_at = time.monotonic()
         """When somebody asked for it last."""
@@ -112,10 +135,10 @@ class ClaimsLog:
         said = None if record.value is None else load(record.value)
         if said is None and record.value is not None:
             return  # of a later version, too
-        before = _cost(self.claims.of(place))
+        self.held.add(self.claims.of(place), -1)
         size = size_of(NewRecord(record.key, record.value))
         self.claims.apply(place, record.key, record.offset, said, size=size, timestamp_ms=record.timestamp_ms)
-        self.held_bytes += _cost(self.claims.of(place)) - before
+        self.held.add(self.claims.of(place), 1)
         self._look_for_gap(place, record.timestamp_ms)
 
     def _look_for_gap(self, key: PlaceKey, timestamp_ms: int) -> None:
@@ -123,19 +146,23 @@ class ClaimsLog:
         if not done.ranges:
             self.gaps.pop(key, None)
         elif key not in self.gaps or self.gaps[key].offset != done.stable:
+            self.gaps.pop(key, None)
             self.gaps[key] = Gap(done.stable, timestamp_ms)
 
     def forget_void(self) -> None:
         """Forgets groups that have added nothing for so long that it counts for nothing any more."""
         for key in self.claims.forget_void(now_ms()):
             self.gaps.pop(key, None)
-        self.held_bytes = sum(_cost(place) for _, place in self.claims)
+        self.held = Held()
+        for _, place in self.claims:
+            self.held.add(place, 1)
 
     def forget(self) -> None:
         """Forgets all that was read."""
         self.claims = Claims()
         self.gaps.clear()
-        self.held_bytes = self.read_to = 0
+        self.held = Held()
+        self.read_to = 0
         self.life += 1
 
     def caught_up(self, work: Tasks) -> None:
@@ -161,7 +188,3 @@ def key_with(writer: str) -> Callable[[PlaceKey], str]:
         return key_of(place, writer, number)
 
     return key
-
-
-def _cost(place: Place) -> int:
-    return _BYTES_OF_PLACE + _BYTES_OF_RANGE * place.ranges if place.records else 0

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Collection
+from dataclasses import fields, replace
 from typing import Final
 
 import structlog
@@ -19,16 +20,17 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.internal_topic_log import NO_TOPIC_ID
-from kordon.proxy.own_topics.claims_log import ClaimsLog, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, Held, key_with, now_ms
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import LogTally
 from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
 
-OUTCOMES: Final = ("taken", "full", "too_old", "invalid", "refused", "unavailable")
+OUTCOMES: Final = ("taken", "full", "too_old", "invalid", "refused", "unavailable", "not_allowed")
 """What comes of a partition's row of an individual commit: it is taken, or as much of it as there is room for; the
-group has begun anew; it cannot be meant; the coordinator refuses it; the log cannot be read or written now."""
+group has begun anew; it cannot be meant; the coordinator refuses it; the log cannot be read or written now; this proxy
+takes none, or the cluster can have none."""
 LOAD_SECONDS: Final = 5.0
 """How long a client waits for a partition to be read before it is told to come again."""
 IDLE_SECONDS: Final = 600.0
@@ -46,11 +48,21 @@ class IndividualCommits:
         writer: A name of the worker that no other has, of letters and digits.
         most_bytes: What is kept in memory, about; beyond that no more ranges are taken, but what closes gaps is.
         topic: The name of the log.
+        is_served: Whether this proxy takes individual commits (`ordering.individual_commits`).
     """
 
     def __init__(
-        self, brokers: Brokers, writer: str, most_bytes: int = 1 << 26, topic: str = INDIVIDUAL_COMMITS.name
+        self,
+        brokers: Brokers,
+        writer: str,
+        most_bytes: int = 1 << 26,
+        topic: str = INDIVIDUAL_COMMITS.name,
+        *,
+        is_served: bool = True,
     ) -> None:
+        self.is_served: Final = is_served
+        self.is_left_out = False
+        """Whether others take individual commits in this cluster, or did, and this proxy does not."""
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """Of commits, by partition, with what came of them."""
         self.tally = LogTally()
@@ -68,9 +80,12 @@ class IndividualCommits:
         """Returns the log of a group's claims when it has been read to its end.
 
         Raises:
-            OwnTopicUnfit: The cluster can have no such log, or it is not such that claims are safe in it.
+            OwnTopicUnfit: The cluster can have no such log, or it is not such that claims are safe in it, or this proxy
+                takes no individual commits.
             UpstreamUnavailable: It is not read within 5 seconds.
         """
+        if not self.is_served:
+            raise OwnTopicUnfit("this proxy takes no individual commits: set ordering.individual_commits")
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 found = await self._opened(group_id)
@@ -83,20 +98,37 @@ class IndividualCommits:
     @property
     def is_full(self) -> bool:
         """Whether no more ranges are to be taken."""
-        return sum(each.held_bytes for each in self._logs.values()) >= self._most_bytes
+        return sum(each.held.bytes for each in self._logs.values()) >= self._most_bytes
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether requests are to be looked at: such commits are taken here, or may be elsewhere in the cluster."""
+        return self.is_served or self.is_left_out
+
+    def look(self, own_topics: Collection[str]) -> None:
+        """Takes in which topics of Kordon's own there are; says it if this proxy should take individual commits."""
+        before, self.is_left_out = self.is_left_out, not self.is_served and self._topic.name in own_topics
+        if self.is_left_out and not before:
+            log.warning(
+                "individual_commits_left_out",
+                topic=self._topic.name,
+                problem="other proxies take individual commits, and this one does not: groups whose members come here "
+                "begin anew, and do again what was done behind their committed offsets",
+                cure="set ordering.individual_commits here, too; or, if no proxy is to take them, delete the topic",
+            )
+
+    def is_read(self, group_id: str) -> bool:
+        """Whether the log of a group's claims is read already: whoever asks for it costs nothing more."""
+        partitions = self._topic.partitions
+        return bool(partitions) and partition_of(group_id, partitions) in self._logs
 
     def held(self) -> dict[str, float]:
-        """Returns what is in memory, of all groups whose partitions are read."""
+        """Returns what is in memory, of all groups whose partitions are read; it walks through no groups."""
         logs = list(self._logs.values())
-        places = [place for each in logs for _, place in each.claims]
-        oldest = min((gap.since_ms for each in logs for gap in each.gaps.values()), default=None)
-        return {
-            "places": len(places),
-            "ranges": sum(len(place.done.ranges) for place in places),
-            "bytes": sum(each.held_bytes for each in logs),
-            "log_bytes": sum(place.size for place in places),
-            "oldest_gap_seconds": 0.0 if oldest is None else max(0.0, (now_ms() - oldest) / 1000),
-        }
+        oldest = min((next(iter(each.gaps.values())).since_ms for each in logs if each.gaps), default=None)
+        counted = {each.name: sum(getattr(log.held, each.name) for log in logs) for each in fields(Held)}
+        counted["left_out"] = int(self.is_left_out)
+        return counted | {"oldest_gap_seconds": 0.0 if oldest is None else max(0.0, (now_ms() - oldest) / 1000)}
 
     def counts(self) -> LogTally:
         """Returns what is counted of all partitions, since the worker has begun."""

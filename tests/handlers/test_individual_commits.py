@@ -16,6 +16,7 @@ from kordon.codecs.ranges import Range, Ranges, load
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Confer
 from kordon.proxy.core.verdicts import Route
+from kordon.proxy.handlers import individual_offset_commit
 from kordon.proxy.handlers.individual_offset_commit import IndividualOffsetCommit
 from kordon.proxy.handlers.individual_offset_fetch import IndividualOffsetFetch
 from kordon.proxy.handlers.offset_commit import OffsetCommit
@@ -78,8 +79,13 @@ class Logs:
     def __init__(self, log: MemoryLog) -> None:
         self.outcomes: Counter[str] = Counter()
         self.is_full = False
+        self.is_wanted = True
+        self.read: bool = True
         self.error: Exception | None = None
         self._log = log
+
+    def is_read(self, group_id: str) -> bool:
+        return self.read
 
     async def of_group(self, group_id: str) -> MemoryLog:
         if self.error is not None:
@@ -271,7 +277,42 @@ async def test_a_reset_that_comes_between_the_verdict_and_the_log_voids_the_comm
 async def test_who_was_told_of_an_earlier_incarnation_is_told_so_before_the_coordinator_is_asked(stage: Stage) -> None:
     """Once the log was read to its end: another proxy may have begun the one that its member names."""
     assert await stage.commit(row(11, incarnation=5)) == [(Code.INDIVIDUAL_COMMIT_TOO_OLD, -1)]
-    assert stage.happened == ["Metadata", "read"]
+    assert stage.happened == ["Metadata", "Heartbeat", "read"]
+
+
+@pytest.mark.parametrize("is_read", [True, False], ids=["the log is read", "the log is not read"])
+async def test_who_may_not_read_the_group_makes_nobody_read_anything(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, *, is_read: bool
+) -> None:
+    """Neither ranges nor the log, whatever incarnation is made up."""
+    monkeypatch.setattr(individual_offset_commit, "load", None)
+    stage.heartbeat_code, stage.logs.read = Code.GROUP_AUTHORIZATION_FAILED, is_read
+    asked = row(9, (10, 12), incarnation=5)
+    assert await stage.commit(asked) == [(Code.GROUP_AUTHORIZATION_FAILED, -1)]
+    assert stage.happened == ["Metadata", "Heartbeat"]
+
+
+async def test_a_member_whose_proxy_does_not_read_the_log_yet_is_taken(stage: Stage) -> None:
+    """It has another proxy than the one that has told it where the group stands."""
+    stage.logs.read = False
+    assert await stage.commit(row(9, (10, 12))) == [(Code.NONE, 14)]
+    assert stage.happened == ["Metadata", "Heartbeat", "OffsetCommit", "write"]
+
+
+@pytest.mark.parametrize("wrong", [{"incarnation": -1}, {"committed_offset": -5}])
+async def test_a_broker_sees_each_request_before_it_is_answered(stage: Stage, wrong: Mapping[str, Any]) -> None:
+    """It ends the connection of who has not logged in; and so it does where no row is left for the coordinator."""
+    assert await stage.commit({**row(9, (10, 12)), **wrong}) == [(Code.INVALID_REQUEST, -1)]
+    assert stage.happened == ["Heartbeat"]
+
+
+async def test_a_proxy_that_takes_none_says_so_where_others_do(stage: Stage) -> None:
+    """Its coordinator would be told an offset without a mark, and the group would begin anew."""
+    stage.logs.error = OwnTopicUnfit("ordering.individual_commits is not set")
+    assert await stage.commit(row(9, (10, 12))) == [(Code.INDIVIDUAL_COMMIT_NOT_ALLOWED, -1)]
+    assert (stage.sent, stage.logs.outcomes) == ([], {"not_allowed": 1})
+    stage.logs.is_wanted = False
+    assert await stage.commit(row(9, (10, 12))) is None
 
 
 async def test_a_log_that_is_lost_meanwhile_tells_nothing(stage: Stage) -> None:

@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import Ranges
@@ -15,9 +17,9 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claim_records import dump, key_of
-from kordon.proxy.ordering.claims import RENEW_AFTER_CLAIMS, Claim, Done, PlaceKey, Start
+from kordon.proxy.ordering.claims import RENEW_AFTER_CLAIMS, VOID_AFTER_MS, Claim, Claims, Done, PlaceKey, Start
 from kordon.proxy.own_topics import individual_commits
-from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, Held, key_with, now_ms
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import FollowedLog
 from kordon.proxy.own_topics.individual_commits import IDLE_SECONDS, IndividualCommits
@@ -136,12 +138,43 @@ def test_what_a_worker_has_in_memory_is_reckoned() -> None:
     log.put("s", None)
     start, claim = key_of(PLACE, "x", 1), key_of(PLACE, "x", 2)
     log.put(start, dump(Start(5, 0, done(0))))
-    empty = log.held_bytes
+    empty = log.held.bytes
     log.put(claim, dump(Claim(5, done(-1, *((2 * each, 2 * each + 1) for each in range(1, 101))))))
-    assert log.held_bytes == empty + 1600
+    assert log.held.bytes == empty + 1600
     log.put(claim, None)
     log.put(start, None)
-    assert (log.held_bytes, len(log.claims)) == (0, 0)
+    assert (log.held, len(log.claims)) == (Held(), 0)
+
+
+def test_what_is_reckoned_is_what_is_there_whatever_comes() -> None:
+    """Records of several groups come, are said again, end incarnations, are taken out, and are void."""
+    log, chance = Log(), Random(1)
+    places = [PLACE._replace(group_id=f"g{number}") for number in range(3)]
+    for number in range(600):
+        place, name = chance.choice(places), chance.randint(1, 3)
+        said = done(chance.randint(-1, 5), *((each, each + 1) for each in range(7, chance.randint(8, 30), 2)))
+        value = chance.choice([None, dump(Claim(name, said)), dump(Start(name, chance.randint(0, 3), said))])
+        log.put(key_of(place, "x", chance.randint(1, 9)), value, at_ms=number * VOID_AFTER_MS // 100)
+        counted = Held()
+        for _, each in log.claims:
+            counted.add(each, 1)
+        assert log.held == counted
+    assert log.held.ranges > 0
+    log.forget_void()
+    assert log.held == Held()
+
+
+def test_the_gap_that_was_found_first_comes_first() -> None:
+    """One that moves is a new one."""
+    log = Log()
+    first, second = (PLACE._replace(group_id=each) for each in "ab")
+    for at_ms, place, number, said in (
+        (1_000, first, 1, Start(5, 0, done(0, (3, 4)))),
+        (2_000, second, 2, Start(5, 0, done(0, (3, 4)))),
+        (3_000, first, 3, Claim(5, done(1))),
+    ):
+        log.put(key_of(place, "x", number), dump(said), at_ms=at_ms)
+    assert [*log.gaps] == [second, first]
 
 
 def test_the_oldest_gap_is_known_since_when_it_stands() -> None:
@@ -163,7 +196,7 @@ def test_all_is_forgotten_when_the_log_is_another_one() -> None:
     log = Log()
     log.put(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0))))
     log.forget()
-    assert (len(log.claims), log.held_bytes, log.read_to, log.life) == (0, 0, 0, 1)
+    assert (len(log.claims), log.held, log.read_to, log.life) == (0, Held(), 0, 1)
 
 
 class Cluster:
@@ -233,9 +266,31 @@ async def test_what_nobody_asks_for_is_read_no_longer(monkeypatch: pytest.Monkey
     found.take_in(Record(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0, (3, 4)))), 0, timestamp_ms=now_ms()))
     found.log.tally.read = 3
     assert commits.is_full
-    assert commits.held()["ranges"] == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(Claims, "__iter__", None)  # it takes no longer with ten thousand groups
+        assert commits.held()["ranges"] == 1
     found.used_at -= IDLE_SECONDS
     await until("it is closed", lambda: not commits.is_full, pause=0)
     assert (commits.held()["places"], commits.counts().read) == (0, 3)
     assert await commits.of_group("readers") is not found
     await commits.close()
+
+
+def test_a_proxy_that_is_left_out_says_so_once() -> None:
+    """Where others take individual commits, or did; it is over when their log is gone."""
+    own = INDIVIDUAL_COMMITS.name
+    served, left_out = IndividualCommits(NOBODY, "w"), IndividualCommits(NOBODY, "w", is_served=False)
+    assert (served.is_wanted, left_out.is_wanted) == (True, False)
+    with capture_logs() as lines:
+        for commits in (served, left_out, left_out):
+            commits.look({own, "__kordon.layouts"})
+    assert [line["event"] for line in lines] == ["individual_commits_left_out"]
+    assert (served.held()["left_out"], left_out.held()["left_out"], left_out.is_wanted) == (0, 1, True)
+    left_out.look({"__kordon.layouts"})
+    assert (left_out.held()["left_out"], left_out.is_wanted) == (0, False)
+
+
+async def test_a_proxy_that_takes_none_opens_no_log() -> None:
+    """Brokers are not asked for it."""
+    with pytest.raises(OwnTopicUnfit, match=r"set ordering\.individual_commits"):
+        await IndividualCommits(NOBODY, "w", is_served=False).of_group("readers")
