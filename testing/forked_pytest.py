@@ -14,9 +14,12 @@ import importlib
 import json
 import os
 import resource
+import select
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -35,9 +38,11 @@ NEVER_IMPORTED: Final = 99
 _MOST_BYTES: Final = 4 << 30
 """Of memory of a run: what is broken may go on and on."""
 _LONGEST_SECONDS: Final = 60
-"""Of a test as it is, on a busy machine."""
+"""Of a test as it is."""
 _LONGEST_BROKEN_SECONDS: Final = 20
 """Of a test of what is broken: such a test may wait for ever, and takes a second where it does not."""
+_LOOK_SECONDS: Final = 1.0
+"""Between two looks at how long a run has taken."""
 _IMPORTED_BEFORE: Final = "ignore::pytest.PytestAssertRewriteWarning"
 """pytest cannot rewrite the assertions of plugins that were imported before the fork, and need not."""
 _OPTIONS: Final = (
@@ -165,8 +170,9 @@ def _run(asked: dict[str, Any], words: IO[str]) -> int:
     """Runs tests in a fork of this process; returns the code."""
     child = os.fork()
     if child:
-        _, status = os.waitpid(child, 0)
-        return os.waitstatus_to_exitcode(status)
+        seconds = _LONGEST_SECONDS if asked["replaced"] is None else _LONGEST_BROKEN_SECONDS
+        code = end_of(child, seconds * (1 + len(asked["tests"])))
+        return code if code >= 0 else int(pytest.ExitCode.TESTS_FAILED)
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
         with Path(os.devnull).open() as nothing:
@@ -182,14 +188,42 @@ def _run(asked: dict[str, Any], words: IO[str]) -> int:
         os._exit(code)
 
 
+def end_of(process: int, seconds: float) -> int:
+    """Waits for a child's end; has it tell where it stands, and end, when it has run and waited for so long.
+
+    What it was ready to run, and others ran instead, does not count: on a busy machine that takes minutes.
+
+    Returns:
+        Its exit code, negative for a signal that ended it.
+    """
+    began, told = time.monotonic(), os.pidfd_open(process)
+    try:
+        while not select.select([told], [], [], _LOOK_SECONDS)[0]:
+            if time.monotonic() - began - kept_from_processor(process) > seconds:
+                os.kill(process, signal.SIGABRT)
+    finally:
+        os.close(told)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+
+
+def kept_from_processor(process: int) -> float:
+    """Returns the seconds in which a process had to wait for one, of its main thread; 0.0 where no kernel tells."""
+    try:
+        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
+    except OSError:
+        return 0.0
+
+
 def _run_here(asked: dict[str, Any]) -> int:
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # A timeout that is raised between two steps of an event loop loses the step, and its task is waited for ever:
+    # whoever waits for this process ends it then, and this tells where it stands.
+    faulthandler.enable(file=os.dup(2))  # pytest keeps what goes to the other
     finder, seconds = None, _LONGEST_SECONDS
     if asked["replaced"] is not None:
         finder, seconds = _Finder(Replaced(**asked["replaced"])), _LONGEST_BROKEN_SECONDS
         sys.meta_path.insert(0, finder)
-    # A timeout that is raised between two steps of an event loop loses the step, and its task is waited for ever.
-    faulthandler.dump_traceback_later(2 * seconds, exit=True)
     code = int(pytest.main([*_OPTIONS, f"--timeout={seconds}", *asked["tests"]]))
     return code if finder is None or finder.is_imported else NEVER_IMPORTED
 

@@ -2,7 +2,11 @@
 
 `tests/mutations.toml` lists the lines, what becomes of each, and the one test that must fail then. That test alone is
 run in a process that imports Kordon anew, with the line changed; no file is. All these tests pass on the tree as it is,
-or else nothing is shown; so they are run once together as well.
+or else nothing is shown; so they are run together as well.
+
+What was noticed is not tried again while the row, the file of its line and the file of its test stay as they are:
+whoever stops a run (Ctrl-C) and begins anew goes on where it was. The test may rest on more than these two files;
+`--anew` tries all.
 
 With `--drawn SEED` mutations are tried that nobody chose (`drawn_mutations.py`), each with the quick tests that import
 its module, or what imports it. What survives is a line that no quick test holds: it asks for a test, or for a reason in
@@ -17,11 +21,12 @@ import re
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import StrEnum
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +34,14 @@ import pytest
 
 from kordon.testing.drawn_mutations import Areas, Drawn, drawn
 from kordon.testing.forked_pytest import NEVER_IMPORTED, Replaced, Run, forked_pytests
+from kordon.testing.noticed_before import KEPT, NoticedBefore, digest_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 LIST: Final = Path("tests", "mutations.toml")
 _NOTICED, _SURVIVED = int(pytest.ExitCode.TESTS_FAILED), int(pytest.ExitCode.OK)
 _NOT_EVEN_IMPORTED: Final = (int(pytest.ExitCode.INTERRUPTED), int(pytest.ExitCode.USAGE_ERROR))
+_AT_ONCE: Final = 20
+"""Mutations that are tried before what was noticed is kept: what is lost at most when somebody stops it."""
 _QUICK: Final = ("-p", "kordon.testing.lanes", "--quick")
 
 
@@ -119,26 +127,46 @@ def tried(mutation: Mutation, run: Run) -> tuple[Verdict, str]:
     return Verdict.UNTRIED, f"{mutation.test}\n{why}"
 
 
-def _try_all(mutations: Sequence[Mutation], processes: int) -> int:
-    """Tries all; returns how many were not noticed, or 1 if the tests do not pass as it is."""
-    counts = Counter[Verdict]()
+def _digest(mutation: Mutation) -> str:
+    return digest_of(ROOT, astuple(mutation), (mutation.file, mutation.test.partition("::")[0]))
+
+
+def _try_all(mutations: Sequence[Mutation], processes: int, before: NoticedBefore) -> int:
+    """Tries all that were not noticed before; returns how many are not noticed, or 1 if tests do not pass as it is."""
+    left = [each for each in mutations if _digest(each) not in before]
+    counts, failing = Counter({Verdict.NOTICED: len(mutations) - len(left)}), ""
     with forked_pytests(ROOT, processes) as run, ThreadPoolExecutor(processes) as threads:
-        as_it_is = threads.submit(run, sorted({each.test for each in mutations}))
-        verdicts = threads.map(partial(tried, run=run), mutations)
-        for mutation, (verdict, words) in zip(mutations, verdicts, strict=True):
-            counts[verdict] += 1
-            if verdict is not Verdict.NOTICED:
-                print(f"{verdict}: {mutation.area}: {mutation.breaks}\n    {words}", flush=True)
-            _show(f"{counts.total()} of {len(mutations)}, {counts[Verdict.NOTICED]} noticed")
-        code, words = as_it_is.result()
+        for part in _parts(left):
+            as_it_is = threads.submit(run, sorted({each.test for each in part}))
+            noticed: list[str] = []
+            for mutation, (verdict, words) in zip(part, threads.map(partial(tried, run=run), part), strict=True):
+                counts[verdict] += 1
+                if verdict is Verdict.NOTICED:
+                    noticed.append(_digest(mutation))
+                else:
+                    print(f"{verdict}: {mutation.area}: {mutation.breaks}\n    {words}", flush=True)
+                _show(f"{counts.total()} of {len(mutations)}, {counts[Verdict.NOTICED]} noticed")
+            code, words = as_it_is.result()
+            if code == _SURVIVED:
+                before.add(noticed)
+            else:
+                failing += words
     _show("")
     for area, number in Counter(each.area for each in mutations).items():
         print(f"{number:4} {area}")
-    print(f"{len(mutations)} mutations: " + ", ".join(f"{counts[each]} {each}" for each in Verdict))
-    if code != _SURVIVED:
-        print(f"these tests do not pass on the tree as it is:\n{words}")
+    told = f"{len(mutations)} mutations: " + ", ".join(f"{counts[each]} {each}" for each in Verdict)
+    print(f"{told}; {len(mutations) - len(left)} of them in an earlier run")
+    if failing:
+        print(f"these tests do not pass on the tree as it is:\n{failing}")
         return 1
     return len(mutations) - counts[Verdict.NOTICED]
+
+
+def _parts(mutations: Sequence[Mutation]) -> Iterator[Sequence[Mutation]]:
+    """Cuts them into parts, each of which is kept when it has been tried."""
+    left = iter(mutations)
+    while part := [*islice(left, _AT_ONCE)]:
+        yield part
 
 
 def _try_drawn(seed: int, count: int, processes: int) -> int:
@@ -180,6 +208,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--processes", type=int, default=2, help="tried at once (default: 2)")
     parser.add_argument("--drawn", type=int, metavar="SEED", help="try mutations that are drawn by it instead")
     parser.add_argument("--count", type=int, default=40, help="how many of these (default: 40)")
+    parser.add_argument("--anew", action="store_true", help="try those as well that were noticed before")
     asked = parser.parse_args(arguments)
     if asked.drawn is not None:
         return min(_try_drawn(asked.drawn, asked.count, asked.processes), 1)
@@ -187,7 +216,10 @@ def main(arguments: Sequence[str]) -> int:
     mutations = [each for each in listed() if wanted.search(f"{each.area} {each.file} {each.breaks}")]
     if not mutations:
         parser.error("none is like that")
-    return min(_try_all(mutations, asked.processes), 1)
+    before = ROOT / KEPT
+    if asked.anew:
+        before.unlink(missing_ok=True)
+    return min(_try_all(mutations, asked.processes, NoticedBefore(before)), 1)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,16 @@
 """Tests run in forks: Kordon is imported anew in each, with another text where that is asked for."""
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
+from kordon.testing import forked_pytest
 from kordon.testing.forked_pytest import NEVER_IMPORTED, ForkedPytest, Replaced
 from kordon.testing.mutations import ROOT
 
@@ -41,3 +46,40 @@ def test_a_file_that_no_test_imports_is_told(forked: ForkedPytest) -> None:
     """Nothing would be shown by tests that pass, or fail, without it."""
     code, _ = forked.run([TESTS], Replaced("kordon.proxy.no_such_module", ""))
     assert code == NEVER_IMPORTED
+
+
+def child(does: Callable[[], object]) -> int:
+    """Starts a process that does something and ends."""
+    if process := os.fork():
+        return process
+    signal.signal(signal.SIGABRT, signal.SIG_DFL)
+    does()
+    os._exit(7)
+
+
+def ended_by(_: int, __: FrameType | None) -> None:
+    """Has `signal.pause` return."""
+
+
+def test_a_run_that_waits_for_ever_ends() -> None:
+    """By a signal at which Python tells where it stands."""
+    assert forked_pytest.end_of(child(signal.pause), 0.0) == -signal.SIGABRT
+
+
+def test_a_run_that_others_keep_from_the_processor_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a mutation would seem to be noticed, and a test to fail as it is."""
+    asked: list[int] = []
+
+    def kept(process: int) -> float:
+        asked.append(process)
+        os.kill(process, signal.SIGUSR1)
+        return time.monotonic()
+
+    monkeypatch.setattr(forked_pytest, "kept_from_processor", kept)
+    before = signal.signal(signal.SIGUSR1, ended_by)
+    try:
+        process = child(signal.pause)
+        assert forked_pytest.end_of(process, 0.0) == 7
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert asked == [process]
