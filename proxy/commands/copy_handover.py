@@ -7,7 +7,7 @@ from typing import Final
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.commands.copied_partition import CopiedPartition, CopyStopped, RecordsBehind
-from kordon.proxy.commands.topic_copy import commit
+from kordon.proxy.commands.topic_copy import NEW_TARGET, commit
 from kordon.proxy.commands.topic_reader import TopicReader
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import TopicsRefused
@@ -104,7 +104,7 @@ class Handover:
 
     async def _count(self, behind: Mapping[int, RecordsBehind], ends: Mapping[int, int]) -> None:
         """Reads what groups have not read, each partition once; what retention has taken before, they do not get."""
-        reader = TopicReader(self._brokers, self._source)
+        reader = TopicReader(self._brokers, self._source, NEW_TARGET)
         starts = await reader.starts(self._numbers)
         first = {number: max(each.first, starts[number]) for number, each in behind.items()}
         positions = {number: offset for number, offset in first.items() if offset < ends[number]}

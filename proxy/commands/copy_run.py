@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, NamedTuple
 
 from kordon.codecs.counted import counted
 from kordon.codecs.error_codes import Code
+from kordon.proxy.commands.brokers_asked import brokers_at
 from kordon.proxy.commands.copied_partition import CopyStopped
 from kordon.proxy.commands.copy_handover import Handover, check_caught_up
 from kordon.proxy.commands.topic_copy import CopyProgress, TopicCopy
@@ -18,10 +18,7 @@ from kordon.proxy.commands.topics_progress import ProgressLines, is_under_way
 from kordon.proxy.config.config import Upstream
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.handlers.own_configs import ORDERED_DELIVERY, OWN_CONFIGS
-from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.kafka.topology import Topology
-from kordon.proxy.runtime.tls import upstream_context
 from kordon.proxy.topics.managed_topics import face_of
 
 FINISHING: Final = """\
@@ -217,16 +214,3 @@ class CopyRun:
             f"reads {self._source} any more, delete it through Kordon.\n"
             f"To have the name {self._source} again, copy {self._target} to it after that."
         )
-
-
-@asynccontextmanager
-async def brokers_at(upstream: Upstream) -> AsyncGenerator[Brokers, None]:
-    """Knows the brokers as one address names them; ends its connections at the end."""
-    context = upstream_context(upstream.tls) if upstream.tls is not None else None
-    topology = Topology(upstream, lambda _: None, lambda _: None, context)
-    await topology.refresh()
-    links = BrokerConnections(topology)
-    try:
-        yield Brokers(links)
-    finally:
-        await links.close()

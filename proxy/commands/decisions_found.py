@@ -6,7 +6,6 @@ first, up to the highest number that is wanted. Of what was read, only the wante
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import zlib
@@ -16,16 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from kordon.codecs.decision import Entry
-from kordon.proxy.commands.decisions_source import LogUnreadable, check_folder, reader, spans_of
+from kordon.proxy.commands.decisions_source import DecisionsTopic, Span, check_folder, decisions_topic
 from kordon.proxy.decisions.to_files import PATTERN
 
 if TYPE_CHECKING:
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
     from kordon.proxy.config.config import Upstream
 
-_POLL_MS: Final = 300
-_PATIENCE_SECONDS: Final = 30.0
 _NUMBER: Final = "[0-9]{1,19}"
 
 
@@ -139,58 +134,35 @@ async def search_topic(upstream: Upstream, wanted: Iterable[Search], since_ms: i
     """Looks into the topic, as far as it goes when the search begins.
 
     Args:
-        upstream: The brokers: bootstrap, TLS and SASL are used.
+        upstream: The brokers: bootstrap, brokers, TLS and SASL are used.
         since_ms: Begin with what was written then, in milliseconds since 1970; None: with the first decision.
 
     Raises:
         LogUnreadable: The brokers cannot be reached, have no such topic, or no longer answer.
     """
-    async with reader(upstream) as consumer:
-        spans = await spans_of(consumer, None, since_ms)
-        consumer.pause(*spans)
+    async with decisions_topic(upstream) as topic:
+        spans = await topic.spans(None, since_ms)
         for search in wanted:
-            for place in _likeliest_first(search.worker, spans):
-                await _search_partition(consumer, place, spans[place], search)
+            for number in _likeliest_first(search.worker, len(spans)):
+                await _search_partition(topic, number, spans[number], search)
                 if search.is_over:
                     break
 
 
-def _likeliest_first(worker: str, places: Iterable[TopicPartition]) -> list[TopicPartition]:
+def _likeliest_first(worker: str, partitions: int) -> list[int]:
     """Orders the partitions; the topic may have had fewer when the worker wrote."""
-    ordered = list(places)
-    likely = zlib.crc32(worker.encode()) % len(ordered)
-    return [*ordered[likely:], *ordered[:likely]]
+    likely = zlib.crc32(worker.encode()) % partitions
+    return [*range(likely, partitions), *range(likely)]
 
 
-async def _search_partition(
-    consumer: AIOKafkaConsumer, place: TopicPartition, span: tuple[int, int], search: Search
-) -> None:
-    position, clock = span[0], asyncio.get_running_loop().time
-    consumer.seek(place, position)
+async def _search_partition(topic: DecisionsTopic, number: int, span: Span, search: Search) -> None:
+    topic.positions = {number: span.start}
     search.enter()
-    consumer.resume(place)  # not assigned alone: where that comes shortly before its end, aiokafka waits for ever
-    try:
-        async with asyncio.timeout(_PATIENCE_SECONDS) as patience:
-            while position < span[1]:
-                if await _search_next(consumer, place, search):
-                    return
-                before, position = position, await consumer.position(place)
-                if position > before:
-                    patience.reschedule(clock() + _PATIENCE_SECONDS)
-    except TimeoutError as error:
-        told = f"the brokers have sent nothing of {place.topic} for {_PATIENCE_SECONDS:.0f} s: are all of them up?"
-        raise LogUnreadable(told) from error
-    finally:
-        consumer.pause(place)
-
-
-async def _search_next(consumer: AIOKafkaConsumer, place: TopicPartition, search: Search) -> bool:
-    """Reads what comes next; returns whether the rest of the partition need not be read."""
-    for record in (await consumer.getmany(place, timeout_ms=_POLL_MS)).get(place, ()):
-        search.look_at(record.value or b"")
-        if search.is_past:
-            return True
-    return False
+    while topic.positions[number] < span.end:
+        for value in await topic.read([number]):
+            search.look_at(value)
+            if search.is_past:
+                return
 
 
 def search_files(folder: Path, wanted: Iterable[Search]) -> None:

@@ -3,53 +3,122 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Final
-
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.abc import AbstractTokenProvider
-from aiokafka.errors import KafkaConnectionError, KafkaError, TopicAuthorizationFailedError
+from typing import Final, NamedTuple
 
 from kordon.codecs.decision import Entry
-from kordon.proxy.config.config import Upstream, UpstreamSasl
+from kordon.codecs.error_codes import Code
+from kordon.proxy.commands.brokers_asked import brokers_at
+from kordon.proxy.commands.topic_reader import TopicReader, TopicUnreadable
+from kordon.proxy.config.config import Upstream
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.decisions.to_files import PATTERN
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
-from kordon.proxy.kafka.bearer_tokens import tokens_of
-from kordon.proxy.kafka.log_in import OAUTHBEARER
-from kordon.proxy.kafka.upstream import UpstreamClient
-from kordon.proxy.runtime.tls import upstream_context
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.ends import PartitionEnds, TopicsRefused
+from kordon.proxy.runtime.logs import silence
 
 _LOOK_BACK: Final = 10_000
 """So far in front of the end of each partition the last ones that are wanted are looked for."""
 _POLL_SECONDS: Final = 0.3
-_POLL_MS: Final = 300
-
-
-class _Tokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka has no types
-    """Kordon's own tokens, as aiokafka asks for them."""
-
-    def __init__(self, sasl: UpstreamSasl) -> None:
-        self._sasl = sasl
-
-    async def token(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - declared as None there
-        """Returns a token; raises KafkaConnectionError, as aiokafka expects it of a connection."""
-        try:
-            return await tokens_of(self._sasl).get()
-        except UpstreamUnavailable as error:
-            raise KafkaConnectionError(str(error)) from error
-
-    def extensions(self) -> dict[str, str]:
-        """Returns what a log-in says besides its token."""
-        return self._sasl.extensions
+_PATIENCE_SECONDS: Final = 30.0
 
 
 class LogUnreadable(KordonError):  # noqa: N818 - a state of the world, named as operators say it
     """Raised when there is no decision log where it was looked for; the message says what would help."""
+
+
+class Span(NamedTuple):
+    """What a partition has when reading begins."""
+
+    start: int
+    end: int
+
+
+class DecisionsTopic:
+    """The topic as a command reads it.
+
+    Args:
+        positions: By partition, the offset that is read next; whoever reads may move it.
+    """
+
+    def __init__(self, brokers: Brokers) -> None:
+        self.positions: dict[int, int] = {}
+        self._brokers = brokers
+        self._reader = TopicReader(brokers, DECISIONS_TOPIC, "Start the command again.")
+
+    async def spans(self, last: int | None, since_ms: int | None) -> dict[int, Span]:
+        """Returns where reading begins in each partition, and where it ends now.
+
+        Args:
+            last: So many records of each at most; None: all.
+            since_ms: None of those that were written before, in milliseconds since 1970; None: all.
+
+        Raises:
+            LogUnreadable: There is no such topic.
+            UpstreamUnavailable: A broker does not answer, or refuses.
+        """
+        partitions = range(len(await PartitionEnds(self._brokers).leaders(DECISIONS_TOPIC)))
+        if not partitions:
+            raise LogUnreadable(
+                f"no topic {DECISIONS_TOPIC} there: decisions.to is not topic, this is Kordon's own port,"
+                " or who logs in may not DESCRIBE it"
+            )
+        starts, ends = await self._reader.starts(partitions), await self._reader.ends(partitions)
+        if since_ms is not None:
+            found = await self._reader.at_time(partitions, since_ms)
+            starts = {number: ends[number] if found[number] < 0 else found[number] for number in partitions}
+        least = {number: 0 if last is None else ends[number] - last for number in partitions}
+        return {number: Span(max(starts[number], least[number]), ends[number]) for number in partitions}
+
+    async def read(self, partitions: Iterable[int]) -> list[bytes]:
+        """Reads on in some partitions; returns the records that come within a moment, of each in their order.
+
+        Raises:
+            LogUnreadable: No broker has answered for half a minute.
+            TopicUnreadable: There is something that cannot be read.
+            TopicsRefused: Who logs in may not read the topic.
+        """
+        wanted = {number: self.positions[number] for number in partitions}
+        until, why = time.monotonic() + _PATIENCE_SECONDS, ""
+        while time.monotonic() <= until:
+            try:
+                if found := await self._reader.read(wanted, round(_POLL_SECONDS * 1000)):
+                    self.positions |= {number: each.next_offset for number, each in found.items()}
+                    return [record.copy.value or b"" for each in found.values() for record in each.records]
+            except TopicsRefused:
+                raise
+            except UpstreamUnavailable as error:
+                self._brokers.leaders.forget(DECISIONS_TOPIC)
+                why = f" ({error})"
+            await asyncio.sleep(_POLL_SECONDS)
+        told = f"the brokers have sent nothing of {DECISIONS_TOPIC} for {_PATIENCE_SECONDS:.0f} s"
+        raise LogUnreadable(f"{told}: are all of them up?{why}")
+
+
+@asynccontextmanager
+async def decisions_topic(upstream: Upstream) -> AsyncGenerator[DecisionsTopic, None]:
+    """Connects to the brokers.
+
+    Raises:
+        LogUnreadable: They cannot be reached, refuse, or fail later on.
+    """
+    try:
+        with silence():
+            async with brokers_at(upstream) as brokers:
+                yield DecisionsTopic(brokers)
+    except TopicUnreadable as error:
+        raise LogUnreadable(str(error)) from error
+    except UpstreamUnavailable as error:
+        if isinstance(error, TopicsRefused) and error.code == Code.TOPIC_AUTHORIZATION_FAILED:
+            sasl = upstream.sasl
+            who = "nobody, as who comes without a log-in is," if sasl is None else sasl.username or "Kordon"
+            raise LogUnreadable(f"{who} may not read {DECISIONS_TOPIC}: that takes DESCRIBE and READ on it") from error
+        where = ", ".join(map(str, upstream.bootstrap))
+        raise LogUnreadable(f"the brokers at {where} cannot be read from: {error}") from error
 
 
 async def from_topic(
@@ -63,21 +132,19 @@ async def from_topic(
     """Yields decisions of the topic, those of a worker in the order of their numbers.
 
     Args:
-        upstream: The brokers: bootstrap, TLS and SASL are used.
+        upstream: The brokers: bootstrap, brokers, TLS and SASL are used.
         last: Begin with so many of those that are there, looked for among the newest; None: with all.
         since_ms: Leave out what was written before, in milliseconds since 1970.
 
     Raises:
         LogUnreadable: The brokers cannot be reached, or have no such topic.
     """
-    async with reader(upstream) as consumer:
-        look_back = None if last is None else max(last, _LOOK_BACK)
-        spans = await spans_of(consumer, look_back, since_ms)
-        for place, (start, _) in spans.items():
-            consumer.seek(place, start)
+    async with decisions_topic(upstream) as topic:
+        spans = await topic.spans(None if last is None else max(last, _LOOK_BACK), since_ms)
+        topic.positions = {number: span.start for number, span in spans.items()}
         old: list[Entry] = []
-        while not all([await consumer.position(place) >= end for place, (_, end) in spans.items()]):
-            found = await _read(consumer, shows)
+        while behind := [number for number, span in spans.items() if topic.positions[number] < span.end]:
+            found = _entries(await topic.read(behind), shows)
             if last is not None:
                 old = _newest(old + found, last)
                 continue
@@ -86,62 +153,16 @@ async def from_topic(
         for entry in old:
             yield entry
         while follow:
-            for entry in await _read(consumer, shows):
+            for entry in _entries(await topic.read(spans), shows):
                 yield entry
 
 
-@asynccontextmanager
-async def reader(upstream: Upstream) -> AsyncGenerator[AIOKafkaConsumer]:
-    """Connects to the brokers.
-
-    Raises:
-        LogUnreadable: They cannot be reached, refuse, or fail later on.
-    """
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # what it has to say is raised, too
-    context = upstream_context(upstream.tls) if upstream.tls is not None else None
-    consumer = _consumer(upstream, context)
-    try:
-        await consumer.start()
-        yield consumer
-    except TopicAuthorizationFailedError as error:
-        who = (
-            "nobody, as who comes without a log-in is," if upstream.sasl is None else upstream.sasl.username or "Kordon"
-        )
-        raise LogUnreadable(f"{who} may not read {DECISIONS_TOPIC}: that takes DESCRIBE and READ on it") from error
-    except KafkaError as error:
-        where = ", ".join(map(str, upstream.bootstrap))
-        why = await _why_unreachable(upstream, context) or str(error)
-        raise LogUnreadable(f"the brokers at {where} cannot be read from: {why}") from error
-    finally:
-        await consumer.stop()
-
-
-async def _why_unreachable(upstream: Upstream, context: ssl.SSLContext | None) -> str | None:
-    """Asks once more by Kordon's own client, which says what is wrong; None: nothing is."""
-    for address in upstream.bootstrap:
-        try:
-            async with UpstreamClient(address, upstream, context) as client:
-                return await _why_unanswered(client, upstream)
-        except UpstreamUnavailable as error:
-            return str(error)
-    return None
-
-
-async def _why_unanswered(client: UpstreamClient, upstream: Upstream) -> str | None:
-    try:
-        await client.nodes()
-    except UpstreamUnavailable as error:
-        return str(error) if upstream.sasl is not None else f"{error}: does it want a log-in (--username)?"
-    return None
-
-
-async def _read(consumer: AIOKafkaConsumer, shows: Callable[[Entry], bool]) -> list[Entry]:
-    """Reads what there is; what is no decision is nobody's concern here."""
+def _entries(values: list[bytes], shows: Callable[[Entry], bool]) -> list[Entry]:
+    """Reads records; what is no decision is nobody's concern here."""
     entries: list[Entry] = []
-    for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-        for record in records:
-            with suppress(ValueError):
-                entries.append(Entry.load(record.value or b""))
+    for value in values:
+        with suppress(ValueError):
+            entries.append(Entry.load(value))
     return [entry for entry in entries if shows(entry)]
 
 
@@ -149,51 +170,6 @@ def _newest(entries: list[Entry], last: int) -> list[Entry]:
     """Returns the last so many, of several workers in the order in which they were taken."""
     ordered = sorted(entries, key=lambda entry: entry.at_ms)
     return ordered[max(0, len(ordered) - last) :]
-
-
-def _consumer(upstream: Upstream, context: ssl.SSLContext | None) -> AIOKafkaConsumer:
-    sasl = upstream.sasl
-    transport = "SSL" if context is not None else "PLAINTEXT"
-    return AIOKafkaConsumer(
-        bootstrap_servers=",".join(map(str, upstream.bootstrap)),
-        security_protocol=f"SASL_{transport}" if sasl is not None else transport,
-        ssl_context=context,
-        enable_auto_commit=False,
-        client_id="kordon-decisions",
-        sasl_mechanism=sasl.mechanism if sasl is not None else "PLAIN",
-        sasl_plain_username=sasl.username if sasl is not None else None,
-        sasl_plain_password=sasl.password.get_secret_value() if sasl is not None and sasl.password else None,
-        sasl_oauth_token_provider=_Tokens(sasl) if sasl is not None and sasl.mechanism == OAUTHBEARER else None,
-    )
-
-
-async def _partitions(consumer: AIOKafkaConsumer) -> list[TopicPartition]:
-    """Finds the partitions of the topic, without asking for it by name while it may be missing: that may create it."""
-    if DECISIONS_TOPIC not in await consumer.topics():
-        raise LogUnreadable(
-            f"no topic {DECISIONS_TOPIC} there: decisions.to is not topic, this is Kordon's own port,"
-            " or who logs in may not DESCRIBE it"
-        )
-    first = TopicPartition(DECISIONS_TOPIC, 0)
-    consumer.assign([first])
-    await consumer.end_offsets([first])
-    numbers = consumer.partitions_for_topic(DECISIONS_TOPIC) or {0}
-    return [TopicPartition(DECISIONS_TOPIC, number) for number in sorted(numbers)]
-
-
-async def spans_of(
-    consumer: AIOKafkaConsumer, last: int | None, since_ms: int | None
-) -> dict[TopicPartition, tuple[int, int]]:
-    """Assigns the partitions of the topic; returns where reading begins in each, and where it ends now."""
-    places = await _partitions(consumer)
-    consumer.assign(places)
-    ends = await consumer.end_offsets(places)
-    starts = dict(await consumer.beginning_offsets(places))
-    if since_ms is not None:
-        found = await consumer.offsets_for_times(dict.fromkeys(places, since_ms))
-        starts = {place: ends[place] if found[place] is None else found[place].offset for place in places}
-    least = {place: 0 if last is None else ends[place] - last for place in places}
-    return {place: (max(starts[place], least[place]), ends[place]) for place in places}
 
 
 async def from_files(

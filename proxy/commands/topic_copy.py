@@ -64,6 +64,9 @@ _CURES: Final[Mapping[Code, str]] = {
     Code.INVALID_PRODUCER_EPOCH: "another copy to {target} is running: end it, and run this again",
 }
 
+NEW_TARGET: Final = "Copy it to another target."
+"""What helps where a copy has read what is gone."""
+
 
 class CopyProgress(NamedTuple):
     """How far a copy is."""
@@ -94,7 +97,7 @@ class TopicCopy:
         tell: Callable[[str], None],
     ) -> None:
         self.group = group_of(target)
-        self.reader = TopicReader(brokers, source)
+        self.reader = TopicReader(brokers, source, NEW_TARGET)
         self.partitions: dict[int, CopiedPartition] = {}
         self._brokers = brokers
         self._target_ends = PartitionEnds(brokers)

@@ -1,4 +1,4 @@
-"""Reads the partitions of a topic for its copy, as a client at read_committed."""
+"""Reads the partitions of a topic for a command, as a client at read_committed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import BatchHeader
 from kordon.codecs.unpack import OpenedRecord, records_of
-from kordon.proxy.commands.copied_partition import CopyStopped, SourceRecord
+from kordon.proxy.commands.copied_partition import SourceRecord
+from kordon.proxy.core.errors import KordonError
 from kordon.proxy.kafka.batches import Copy, committed_batches, size_of_copy
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import PartitionEnds, refuse
@@ -29,6 +30,10 @@ _MOST_UNPACKED_BYTES: Final = 256 * 1024 * 1024
 _ELSEWHERE: Final = frozenset({Code.LEADER_NOT_AVAILABLE, Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH})
 
 
+class TopicUnreadable(KordonError):  # noqa: N818 - a state of the world, named as operators say it
+    """Raised when there is something in a topic that cannot be read; the message says what, and what would help."""
+
+
 class ReadRecords(NamedTuple):
     """What was read of a partition."""
 
@@ -39,12 +44,17 @@ class ReadRecords(NamedTuple):
 
 
 class TopicReader:
-    """Reads a topic, all partitions that are wanted at once."""
+    """Reads a topic, all partitions that are wanted at once.
 
-    def __init__(self, brokers: Brokers, topic: str) -> None:
+    Args:
+        cure: What helps if records are lost that had been read.
+    """
+
+    def __init__(self, brokers: Brokers, topic: str, cure: str) -> None:
         self._brokers = brokers
         self._ends = PartitionEnds(brokers)
         self._topic = topic
+        self._cure = cure
 
     async def starts(self, partitions: range) -> dict[int, int]:
         """Returns the first offset of each partition.
@@ -53,6 +63,14 @@ class TopicReader:
             UpstreamUnavailable: A broker does not answer, or refuses.
         """
         return await self._ends.log_starts(self._topic, partitions)
+
+    async def at_time(self, partitions: range, timestamp_ms: int) -> dict[int, int]:
+        """Returns the first offset of each partition that was written at a time or later; -1: nothing was.
+
+        Raises:
+            UpstreamUnavailable: A broker does not answer, or refuses.
+        """
+        return await self._ends.offsets_at(self._topic, partitions, timestamp_ms)
 
     async def ends(self, partitions: range) -> dict[int, int]:
         """Returns where each partition ends now.
@@ -71,7 +89,7 @@ class TopicReader:
             wait_ms: How long to wait for something to come.
 
         Raises:
-            CopyStopped: There is something that cannot be read.
+            TopicUnreadable: There is something that cannot be read.
             UpstreamUnavailable: A broker does not answer, or refuses.
         """
         by_node: defaultdict[int, dict[int, int]] = defaultdict(dict)
@@ -107,9 +125,9 @@ class TopicReader:
         """Goes on where the partition begins now, if retention has taken what was to be read."""
         start = (await self.starts(range(partition, partition + 1)))[partition]
         if start <= position:
-            raise CopyStopped(
+            raise TopicUnreadable(
                 f"{self._topic}-{partition} has no offset {position} any more, up to which it was read: records are "
-                "lost there. Copy it to another target."
+                f"lost there. {self._cure}"
             )
         return ReadRecords([], start, None)
 
@@ -119,12 +137,12 @@ class TopicReader:
         try:
             for batch, header, fault in committed_batches(memoryview(row.records or b""), aborted, position):
                 if header is None:
-                    raise CopyStopped(f"{self._topic}-{row.partition_index} at offset {position}: {fault}")
+                    raise TopicUnreadable(f"{self._topic}-{row.partition_index} at offset {position}: {fault}")
                 if batch is not None:
                     records += _records(batch, header)
                 position = header.next_offset
         except WireError as error:
-            raise CopyStopped(f"{self._topic}-{row.partition_index} at offset {position}: {error}") from error
+            raise TopicUnreadable(f"{self._topic}-{row.partition_index} at offset {position}: {error}") from error
         return ReadRecords(records, position, row.high_watermark)
 
 

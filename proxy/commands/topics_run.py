@@ -18,6 +18,7 @@ from kordon.codecs.shown_text import shown
 from kordon.proxy.commands.command_parts import INTERRUPTED, Failed
 from kordon.proxy.commands.copied_partition import CopyStopped
 from kordon.proxy.commands.copy_run import CopyRun
+from kordon.proxy.commands.topic_reader import TopicUnreadable
 from kordon.proxy.commands.topics_before import CannotBe, unmanaged
 from kordon.proxy.commands.topics_client import RequestRefused, TopicsClient
 from kordon.proxy.commands.topics_facts import TopicFacts
@@ -106,7 +107,7 @@ class TopicsRun:
         except KeyboardInterrupt:
             lines.end(topic, f"{what}: stopped; the same command goes on from there")
             sys.exit(INTERRUPTED)
-        except CopyStopped as stopped:
+        except (CopyStopped, TopicUnreadable) as stopped:
             raise Failed(f"{what}: {stopped}") from stopped
         lines.end(topic, done, time.monotonic() - began)
 

@@ -185,6 +185,17 @@ class PartitionEnds:
         found = await self._ask_leaders(topic, partitions, _ask_log_starts)
         return {partition: start.offset for partition, (start,) in found.items()}
 
+    async def offsets_at(self, topic: str, partitions: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+        """Asks leaders for the first offsets of what was written at a time or later; -1: nothing was.
+
+        Raises:
+            TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
+            UpstreamUnavailable: One has no leader, or a leader does not answer.
+        """
+        ask = partial(_ask_offsets, replica_id=_CONSUMER, timestamp=timestamp_ms)
+        found = await self._ask_leaders(topic, partitions, ask)
+        return {partition: told.offset for partition, (told,) in found.items()}
+
     async def snapshot(self, topic: str, partition: int) -> Snapshot:
         """Asks a partition's leader for its log end, its producers and both ends, in this order and one round trip.
 

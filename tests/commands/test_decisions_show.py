@@ -1,23 +1,25 @@
 """`kordon decisions show`: single decisions by worker and number, and what is said of those that are not there."""
 
-import asyncio
 import json
 import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pytest
-from aiokafka import TopicPartition
 from click.testing import CliRunner, Result
 
 from kordon.codecs.decision import Decision, Entry, Kind
-from kordon.proxy.commands import decisions_found
+from kordon.codecs.error_codes import Code
+from kordon.proxy.commands import decisions_found, decisions_source
 from kordon.proxy.commands.cli import main
 from kordon.proxy.commands.decisions_found import Name, Search, search_topic, searches
-from kordon.proxy.commands.decisions_source import LogUnreadable
+from kordon.proxy.commands.decisions_source import DecisionsTopic, LogUnreadable, Span, decisions_topic
+from kordon.proxy.commands.topic_reader import TopicUnreadable
 from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
+from kordon.proxy.kafka.ends import TopicsRefused
 
 HOSTILE = "'; rm -rf ~; echo \"$(id)"
 
@@ -132,62 +134,39 @@ def test_a_decision_of_another_worker_that_names_this_one_is_not_taken(tmp_path:
     assert "there is no decision of this worker" in result.output
 
 
-class Record(NamedTuple):
-    """A record as a consumer gives it."""
-
-    value: bytes
-
-
 class Topic:
-    """Stands in for a consumer of a topic: it gives one record at a time.
+    """Stands in for the topic at the brokers: it gives one record at a time.
 
     Args:
         partitions: The decisions in each.
     """
 
     def __init__(self, *partitions: list[Entry]) -> None:
-        self._places = {TopicPartition("__kordon.decisions", number): rows for number, rows in enumerate(partitions)}
-        self._offsets = dict.fromkeys(self._places, 0)
-        self._paused: set[TopicPartition] = set()
-        self.read: list[tuple[int, int]] = []
+        self._partitions = partitions
+        self.positions: dict[int, int] = {}
+        self.given: list[tuple[int, int]] = []
         """Partition and offset of each record that was given."""
-        self.is_silent = False
 
-    async def spans(self, *_asked: object) -> dict[TopicPartition, tuple[int, int]]:
-        return {place: (0, len(rows)) for place, rows in self._places.items()}
+    async def spans(self, *_asked: object) -> dict[int, Span]:
+        return {number: Span(0, len(rows)) for number, rows in enumerate(self._partitions)}
 
-    def pause(self, *places: TopicPartition) -> None:
-        self._paused.update(places)
-
-    def resume(self, *places: TopicPartition) -> None:
-        self._paused.difference_update(places)
-
-    def seek(self, place: TopicPartition, offset: int) -> None:
-        self._offsets[place] = offset
-
-    async def position(self, place: TopicPartition) -> int:
-        return self._offsets[place]
-
-    async def getmany(self, place: TopicPartition, timeout_ms: int) -> dict[TopicPartition, list[Record]]:
-        await asyncio.sleep(0)
-        if self.is_silent or self._paused != self._places.keys() - {place}:
-            return {}
-        offset = self._offsets[place]
-        self.read.append((place.partition, offset))
-        self._offsets[place] += 1
-        return {place: [Record(self._places[place][offset].dump())]}
+    async def read(self, partitions: list[int]) -> list[bytes]:
+        (number,) = partitions
+        offset = self.positions[number]
+        self.given.append((number, offset))
+        self.positions[number] += 1
+        return [self._partitions[number][offset].dump()]
 
 
 async def found(topic: Topic, *names: str) -> Search:
     """Looks for decisions of one worker in a topic."""
 
     @asynccontextmanager
-    async def reader(_upstream: Upstream) -> AsyncGenerator[Topic]:
+    async def opened(_upstream: Upstream) -> AsyncGenerator[Topic]:
         yield topic
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions_found, "reader", reader)
-        patch.setattr(decisions_found, "spans_of", topic.spans)
+        patch.setattr(decisions_found, "decisions_topic", opened)
         (wanted,) = searches(Name.parse(name) for name in names)
         await search_topic(Upstream(bootstrap=(HostPort("h", 1),)), [wanted], None)
     return wanted
@@ -210,7 +189,7 @@ async def test_a_partition_is_read_as_far_as_the_decision_and_others_not_at_all(
     wanted = await found(topic, name)
 
     assert (not wanted.missing) == is_found
-    assert topic.read == [(0, offset) for offset in range(read)]
+    assert topic.given == [(0, offset) for offset in range(read)]
 
 
 async def test_partitions_that_a_topic_has_got_later_are_no_hindrance() -> None:
@@ -228,15 +207,65 @@ async def test_a_decision_that_is_nowhere_costs_one_reading_of_the_topic() -> No
 
     wanted = await found(topic, "a:99")
 
-    assert len(topic.read) == len(OF_A) + 2
+    assert len(topic.given) == len(OF_A) + 2
     assert wanted.why_missing(99).startswith("the last decision of this worker is number 7.")
 
 
-async def test_brokers_that_fall_silent_end_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for ever."""
-    monkeypatch.setattr(decisions_found, "_PATIENCE_SECONDS", 0.0)
-    topic = Topic(OF_A)
-    topic.is_silent = True
+class Silence:
+    """Stands in for brokers that do not answer, or that refuse."""
 
-    with pytest.raises(LogUnreadable, match=r"the brokers have sent nothing of __kordon[.]decisions for 0 s"):
-        await found(topic, "a:3")
+    def __init__(self, error: Exception) -> None:
+        self.leaders = self
+        self._error = error
+
+    def forget(self, topic: str) -> None:
+        assert topic == "__kordon.decisions"
+
+    async def leader(self, *_asked: object) -> None:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [
+        (UpstreamUnavailable("broker 2: connection refused"), LogUnreadable, "for 0 s: are all of them up"),
+        (TopicsRefused("reading", Code.TOPIC_AUTHORIZATION_FAILED), TopicsRefused, "TOPIC_AUTHORIZATION_FAILED"),
+    ],
+    ids=["silent", "refused"],
+)
+async def test_brokers_that_give_nothing_end_the_reading(
+    monkeypatch: pytest.MonkeyPatch, error: UpstreamUnavailable, raised: type[KordonError], told: str
+) -> None:
+    """Nobody waits for ever, and who may not read is told at once."""
+    monkeypatch.setattr(decisions_source, "_PATIENCE_SECONDS", 0.02)
+    monkeypatch.setattr(decisions_source, "_POLL_SECONDS", 0.01)
+    topic = DecisionsTopic(Silence(error))  # type: ignore[arg-type]
+    topic.positions = {0: 7}
+
+    with pytest.raises(raised, match=told):
+        await topic.read([0])
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (TopicsRefused("reading", Code.TOPIC_AUTHORIZATION_FAILED), "nobody, .* may not read __kordon.decisions"),
+        (UpstreamUnavailable("it is down"), "the brokers at h:1 cannot be read from: it is down"),
+        (TopicUnreadable("records are lost there"), "records are lost there"),
+    ],
+    ids=["not allowed", "down", "lost"],
+)
+async def test_why_the_topic_cannot_be_read_is_told(
+    monkeypatch: pytest.MonkeyPatch, error: KordonError, told: str
+) -> None:
+    """In words that name the brokers, or the right that is missing."""
+
+    @asynccontextmanager
+    async def failing(_upstream: Upstream) -> AsyncGenerator[None]:
+        raise error
+        yield
+
+    monkeypatch.setattr(decisions_source, "brokers_at", failing)
+    with pytest.raises(LogUnreadable, match=told):
+        async with decisions_topic(Upstream(bootstrap=(HostPort("h", 1),))):
+            pass

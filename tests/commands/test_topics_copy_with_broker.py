@@ -22,6 +22,7 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from kordon.proxy.commands import copy_handover, copy_run, topic_copy
+from kordon.proxy.commands.brokers_asked import brokers_at
 from kordon.proxy.commands.cli import main
 from kordon.proxy.commands.copied_partition import CopyStopped
 from kordon.proxy.commands.topic_copy import TopicCopy
@@ -292,7 +293,7 @@ def sum_of(ends: dict[int, tuple[int, int]]) -> int:
 async def copying(proxy: ProxyProcess, source: str, target: str) -> AsyncGenerator[TopicCopy, None]:
     """A copy of which each step can be called."""
     upstream = Upstream(bootstrap=(HostPort.parse(proxy.bootstrap),))
-    async with copy_run.brokers_at(upstream) as brokers:
+    async with brokers_at(upstream) as brokers:
         yield TopicCopy(brokers, source, target, len(VIRTUAL), most_bytes=2**20, tell=lambda _: None)
 
 
@@ -348,7 +349,7 @@ async def test_what_comes_behind_the_copy_is_not_counted_for_groups(proxy: Proxy
     create_ordinary(broker, "late-2", len(VIRTUAL))
     send(proxy.bootstrap, "late", 50)
     upstream = Upstream(bootstrap=(HostPort.parse(proxy.bootstrap),))
-    async with copying(proxy, "late", "late-2") as copy, copy_run.brokers_at(upstream) as brokers:
+    async with copying(proxy, "late", "late-2") as copy, brokers_at(upstream) as brokers:
         await copy.catch_up(nothing)
         places = {number: part.place for number, part in copy.partitions.items() if part.place.written}
         last = {number: place.begin - 1 for number, place in places.items()}
