@@ -4,6 +4,9 @@
 
 Each file is a source partition. Start it several times, with the same files in the same order: they share the files,
 and when one is killed, the others go on where its last transaction has ended. It needs no Kordon.
+
+A single file with {} in its name stands for as many as the source topic has partitions, 0.log for {}.log and so on; and
+for more when partitions are added, which needs no restart (kordon sources create, kordon sources alter).
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ LINES = 500
 
 async def tail_files(bootstrap: str, group: str, topic: str, files: Sequence[Path], session_timeout_ms: int) -> None:
     """Copies until it is stopped."""
+    is_growing = "{}" in files[0].name
     async with SourceProducer(
         bootstrap_servers=bootstrap,
         group_id=group,
-        source_partition_count=len(files),
+        source_partition_count=None if is_growing else len(files),
         session_timeout_ms=session_timeout_ms,
     ) as producer:
         await producer.subscribe()
@@ -34,9 +38,10 @@ async def tail_files(bootstrap: str, group: str, topic: str, files: Sequence[Pat
             with suppress(SourceRebalancedError):  # others have files of this one now: begin again with what is left
                 async with producer.transaction() as points:
                     for partition, point in points.items():
-                        lines, end = read_lines(files[partition], int(point or 0))
+                        file = Path(str(files[0]).format(partition)) if is_growing else files[partition]
+                        lines, end = read_lines(file, int(point or 0))
                         for line in lines:
-                            await producer.send(topic, line, key=str(files[partition]).encode())
+                            await producer.send(topic, line, key=str(file).encode())
                         if lines:
                             producer.restart_at({partition: str(end)})
                         copied += len(lines)
@@ -46,6 +51,8 @@ async def tail_files(bootstrap: str, group: str, topic: str, files: Sequence[Pat
 
 def read_lines(file: Path, begin: int) -> tuple[list[bytes], int]:
     """Reads whole lines from a position on; returns them, and the position behind them."""
+    if not file.exists():
+        return [], begin
     with file.open("rb") as opened:
         opened.seek(begin)
         lines = [line for line in opened.readlines(LINES * 100)[:LINES] if line.endswith(b"\n")]

@@ -18,17 +18,30 @@ class SourceLeftError(IllegalOperation):
 
 
 class SourceCountError(ValueError):
-    """The source has another number of partitions than this producer was told."""
+    """The source has another number of partitions than this producer was told, or more than a source may have.
 
-    def __init__(self, topic: str, told: int, found: int) -> None:
+    Args:
+        topic: The source topic.
+        told: source_partition_count.
+        found: How many partitions the topic has.
+    """
+
+    def __init__(self, topic: str, told: int | None, found: int) -> None:
         grow = f"kordon sources alter {topic} --partitions {told}"
-        cure = f"set source_partition_count={found} in all members" + (f", or: {grow}" if told > found else "")
+        cure = f"set source_partition_count={found} in all members" + (f", or: {grow}" if (told or 0) > found else "")
+        has = f"the source topic {topic!r} has {found} partitions"
         super().__init__(
-            f"source_partition_count is {told}, and the source topic {topic!r} has {found} partitions. All members of "
-            f"a group need the same number: {cure}"
+            f"{has}, and a source has at most 10,000: use one group for each part of it"
+            if told is None
+            else f"source_partition_count is {told}, and {has}. All members of a group need the same number: {cure}"
         )
+        self.topic = topic
         self.told = told
         self.found = found
+
+    def __reduce__(self) -> tuple[type[SourceCountError], tuple[str, int | None, int]]:
+        """Copies it: each call of the application gets one of its own."""
+        return type(self), (self.topic, self.told, self.found)
 
 
 class SourcePointError(KafkaError):

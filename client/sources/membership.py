@@ -15,7 +15,9 @@ from aiokafka.coordinator.protocol import ConsumerProtocol
 
 from kordon.client.requests import WireRequest
 from kordon.client.sources.assignor import Had, SourceAssignor
-from kordon.client.sources.settings import SourceSettings
+from kordon.client.sources.errors import SourceCountError
+from kordon.client.sources.settings import MOST_PARTITIONS, SourceSettings
+from kordon.client.sources.source_topic import check_count
 from kordon.client.sources.store import GroupMember
 
 # pyright: reportPrivateUsage=false
@@ -55,6 +57,7 @@ class SourceCoordinator(GroupCoordinator):
 
     def __init__(self, client: AIOKafkaClient, settings: SourceSettings, owner: Owner) -> None:
         self._owner = owner
+        self._settings = settings
         self._topic = settings.topic
         self._assignor = SourceAssignor(settings.topic)
         subscription = SubscriptionState()
@@ -105,7 +108,20 @@ class SourceCoordinator(GroupCoordinator):
         told = ConsumerProtocol.ASSIGNMENT.decode(member_assignment_bytes)
         mine = {tp.partition for tp in told.partitions() if tp.topic == self._topic}
         self._assignor.had = Had(generation, frozenset(mine))
-        self._owner.take(GroupMember(member_id, generation), mine)
+        try:
+            await self._check_count(mine)
+        except SourceCountError as error:
+            self._owner.fail(error)  # the application would not know what these partitions are
+        else:
+            self._owner.take(GroupMember(member_id, generation), mine)
+
+    async def _check_count(self, mine: Collection[int]) -> None:
+        """Holds an assignment against the number of partitions that the application knows of."""
+        told = self._settings.source_partition_count
+        if max(mine, default=-1) >= (MOST_PARTITIONS if told is None else told):
+            await self._client.force_metadata_update()  # only who leads the group has heard of new ones
+            known = len(self._cluster.partitions_for_topic(self._topic) or ())
+            check_count(self._settings, max(known, *(each + 1 for each in mine)))
 
     async def _push_error_to_user(self, exc: BaseException) -> Any:
         """Tells the application, and joins again after a while: aiokafka would wait until somebody has asked.

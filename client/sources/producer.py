@@ -37,7 +37,8 @@ class SourceProducer:
 
     Args:
         group_id: Whoever has the same one shares the source.
-        source_partition_count: How many partitions the source has; the same in all members.
+        source_partition_count: How many partitions the source has; the same in all members. None: as many as its topic
+            has, and more when that grows.
         session_timeout_ms: After which a member that is silent is taken for dead. An application that neither sends
             nor calls `alive` for so long leaves the group, too. By default 30,000; brokers take 6,000 to 1,800,000
             unless they are told otherwise (group.min.session.timeout.ms).
@@ -51,7 +52,7 @@ class SourceProducer:
         self,
         *,
         group_id: str,
-        source_partition_count: int,
+        source_partition_count: int | None,
         session_timeout_ms: int = 30_000,
         **options: Unpack[SourceOptions],
     ) -> None:
@@ -106,6 +107,7 @@ class SourceProducer:
 
         Raises:
             SourceCountError: The source has another number of partitions.
+            UnknownTopicOrPartitionError: There is no source topic, and no number to create it with.
             SourcePointError: What is committed for a partition is no restart point.
             IllegalOperation: It has subscribed already.
             KafkaError: What keeps the group from it.

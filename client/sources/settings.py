@@ -37,7 +37,7 @@ class SourceSettings:
     """
 
     group_id: str
-    source_partition_count: int
+    source_partition_count: int | None
     session_timeout_ms: int = 30_000
     source_topic: str | None = None
     transactional: bool = True
@@ -46,7 +46,8 @@ class SourceSettings:
     def __post_init__(self) -> None:
         if not self.group_id:
             raise ValueError("`group_id` is needed: restart points are kept with the group's commits")
-        _check("source_partition_count", self.source_partition_count, range(1, MOST_PARTITIONS + 1))
+        if self.source_partition_count is not None:
+            _check("source_partition_count", self.source_partition_count, range(1, MOST_PARTITIONS + 1))
         _check("session_timeout_ms", self.session_timeout_ms, SESSION_MS)
         _check("drain_timeout_ms", self.drain_timeout_ms, range(self.rebalance_timeout_ms))
         if not _TOPIC_NAME.fullmatch(self.topic) or self.topic in {".", ".."}:

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, Final
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaError, NodeNotReadyError, for_code
+from aiokafka.errors import KafkaError, NodeNotReadyError, UnknownTopicOrPartitionError, for_code
 
 from kordon.client.requests import METADATA, WireRequest
 from kordon.client.sources.errors import SourceCountError
-from kordon.client.sources.settings import SourceSettings
+from kordon.client.sources.settings import MOST_PARTITIONS, SourceSettings
 from kordon.codecs.error_codes import Code
 
 _CREATE_TOPICS: Final = 19
@@ -29,17 +29,23 @@ async def find_source_topic(client: AIOKafkaClient, settings: SourceSettings) ->
     """Sees to it that the source topic is there and has the partitions that were told.
 
     Raises:
-        SourceCountError: It has another number.
+        SourceCountError: It has another number, or more than a source may have.
+        UnknownTopicOrPartitionError: It is not there, and no number was told.
         KafkaError: It cannot be seen, or not be made.
     """
     try:
         async with asyncio.timeout(_SEEN_SECONDS):
             while True:
                 found, controller = await _looked(client, settings.topic)
-                if found == settings.source_partition_count:
-                    return
+                told = settings.source_partition_count
+                if told is None and found == 0:
+                    raise UnknownTopicOrPartitionError(
+                        f"there is no source topic {settings.topic!r}, nor a source_partition_count to create it with: "
+                        f"kordon sources create {settings.topic} --partitions NUMBER"
+                    )
+                check_count(settings, found)
                 if found > 0:
-                    raise SourceCountError(settings.topic, settings.source_partition_count, found)
+                    return
                 await _create(client, controller, settings)
                 await asyncio.sleep(_RETRY_SECONDS)
     except TimeoutError as error:
@@ -47,6 +53,20 @@ async def find_source_topic(client: AIOKafkaClient, settings: SourceSettings) ->
             f"the source topic {settings.topic!r} is not there {_SEEN_SECONDS:g} s after it was created: look at the "
             "brokers' logs"
         ) from error
+
+
+def check_count(settings: SourceSettings, found: int) -> None:
+    """Holds the partitions of the source topic against what was told.
+
+    Args:
+        found: How many it has; 0: it is not there.
+
+    Raises:
+        SourceCountError: They differ, or there are more than a source may have.
+    """
+    told = settings.source_partition_count
+    if found > MOST_PARTITIONS or (found > 0 and told not in (None, found)):
+        raise SourceCountError(settings.topic, told, found)
 
 
 async def _looked(client: AIOKafkaClient, topic: str) -> tuple[int, int]:

@@ -129,8 +129,8 @@ def alter(
 ) -> None:
     """Gives the source topic TOPIC more partitions, or sets a restart point.
 
-    Members with another source_partition_count are refused when they start: after --partitions, restart them all with
-    the new number.
+    After --partitions, restart the members that were told a source_partition_count with the new number: another one is
+    refused. Those without one go on by themselves.
 
     \b
     Examples:

@@ -1,5 +1,6 @@
 """A source producer as a member of its group, with a coordinator that answers from a list."""
 
+import copy
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
@@ -10,10 +11,12 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
 from aiokafka.errors import GroupAuthorizationFailedError, GroupLoadInProgressError
 
+from kordon.client import SourceCountError
 from kordon.client.sources import membership
 from kordon.client.sources.assignor import Had
 from kordon.client.sources.membership import SourceCoordinator
 from kordon.client.sources.settings import SourceSettings
+from kordon.client.sources.source_topic import check_count
 from kordon.client.sources.store import GroupMember
 from kordon.testing.waiting import until
 
@@ -67,3 +70,22 @@ async def test_partitions_are_given_up_before_it_joins_again() -> None:
     assert coordinator._assignor.had == Had(7, frozenset({0, 2}))
     coordinator.generation = -1
     await coordinator.close()
+
+
+@pytest.mark.parametrize(("told", "begun"), [(3, False), (None, True)])
+async def test_partitions_that_the_application_does_not_know_are_not_begun_with(told: int | None, begun: bool) -> None:
+    """Somebody has added some, and who leads the group has shared them out; only who takes any number takes them."""
+    owner = Noted()
+    coordinator = SourceCoordinator(client(GroupLoadInProgressError()), SourceSettings("g", told), owner)
+    assignment = ConsumerProtocolMemberAssignment(0, [("g", [2, 3])], b"").encode()
+    await coordinator._on_join_complete(7, "me", "range", assignment)
+    assert owner.log == [(GroupMember("me", 7), {2, 3}) if begun else SourceCountError]
+    await coordinator.close()
+
+
+def test_more_than_a_source_has_is_refused() -> None:
+    """The group's leader would share millions of partitions out; each call gets an error of its own."""
+    check_count(SourceSettings("g", None), 10_000)
+    with pytest.raises(SourceCountError, match="10001 partitions, and a source has at most 10,000") as error:
+        check_count(SourceSettings("g", None), 10_001)
+    assert str(copy.copy(error.value)) == str(error.value)

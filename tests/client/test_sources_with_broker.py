@@ -4,19 +4,22 @@ No test asks how long something takes. What a dead member has open would end by 
 (transaction_timeout_ms), and no test waits for that: whoever takes over has ended it.
 """
 
-import asyncio
-import os
 import signal
+import subprocess
+import sys
 import uuid
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
+from aiokafka.errors import UnknownTopicOrPartitionError
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AdminClient, NewPartitions  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import (
     SourceCountError,
@@ -24,14 +27,17 @@ from kordon.client import (
     SourcePointError,
     SourceProducer,
     SourceRebalancedError,
-    SourceRebalanceListener,
 )
 from kordon.testing.broker_features import VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
-from kordon.testing.forked_program import ForkedProgram
-from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, read_to_ends, resize
+from kordon.testing.emptied import emptied
+from kordon.testing.jars import PROJECT
+from kordon.testing.managed_clients import CHANGE_SECONDS, create_ordinary, read_to_ends, resize
+from kordon.testing.order.ways import DIRECT, MANAGED, way_to
+from kordon.testing.page_commands import blocks, steps
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.tails import Tails
 from kordon.testing.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker
@@ -42,6 +48,7 @@ DESCRIBE_GROUPS = 15
 SESSION_MS = 2_000
 TEN_MINUTES_MS = 600_000
 FILES = 3
+PAGE = PROJECT / "docs" / "sources.md"
 
 
 @pytest.fixture(params=["bare", "kordon"])
@@ -63,33 +70,22 @@ def name() -> str:
 def topic(cluster: Cluster, name: str) -> str:
     """Where data go: a topic with two partitions."""
     made = f"data-of-{name}"
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap()})
-    admin.create_topics([NewTopic(made, 2, 1)])[made].result(60)
+    create_ordinary(cluster.bootstrap(), made, 2)
     return made
 
 
 def producer(bootstrap: str, name: str, session_timeout_ms: int = 6_000, **options: object) -> SourceProducer:
-    told: dict[str, object] = {"transaction_timeout_ms": TEN_MINUTES_MS, **options}
+    told: dict[str, object] = {
+        "transaction_timeout_ms": TEN_MINUTES_MS,
+        "source_partition_count": FILES,
+        **options,
+    }
     return SourceProducer(
         bootstrap_servers=bootstrap,
         group_id=name,
-        source_partition_count=3,
         session_timeout_ms=session_timeout_ms,
         **told,  # type: ignore[arg-type]
     )
-
-
-class Told(SourceRebalanceListener):
-    """What a member is told last."""
-
-    def __init__(self) -> None:
-        self.points: dict[int, str | None] | None = None
-
-    def on_source_partitions_revoked(self, revoked: Collection[int]) -> None:
-        self.points = None
-
-    def on_source_partitions_assigned(self, points: Mapping[int, str | None]) -> None:
-        self.points = dict(points)
 
 
 async def copied(member: SourceProducer, topic: str, point: str) -> dict[int, str | None]:
@@ -111,83 +107,30 @@ def committed(bootstrap: str, topic: str) -> Counter[bytes]:
     return Counter(each.value() or b"" for each in records)
 
 
-async def test_the_four_cases_of_the_proposal(bootstrap: str, name: str, topic: str) -> None:
-    """First start, second start, sharing with a standby, and an application that is not alive."""
-    told = [Told(), Told(), Told()]
-    async with producer(bootstrap, name) as first:  # case 1
-        assert await first.subscribe(told[0]) == {0: None, 1: None, 2: None}
-        assert await copied(first, topic, "12:34:00") == dict.fromkeys(range(3), "12:34:00")
-    first, second, third = (producer(bootstrap, name, SESSION_MS) for _ in range(3))
-    async with first, second, third:
-        assert await first.subscribe(told[0]) == dict.fromkeys(range(3), "12:34:00")  # case 2
-        alive = [asyncio.ensure_future(stay_alive(first))]
-        points = await second.subscribe(told[1])  # case 3
-        alive.append(asyncio.ensure_future(stay_alive(second)))
-        await until("both have their share", lambda: told[0].points and told[1].points)
-        assert sorted((*first.points, *second.points)) == [0, 1, 2]
-        assert set(points.values()) == {"12:34:00"}
-        members = [first, second, third]
-        await third.subscribe(told[2])
-        alive.append(asyncio.ensure_future(stay_alive(third)))
-        await until("each has one", lambda: [len(each.points) for each in members] == [1, 1, 1])
-        async with producer(bootstrap, name) as standby:
-            assert await standby.subscribe() == {}
-            assert await copied(standby, topic, "nothing") == {}
-        await until("each has one", lambda: [len(each.points) for each in members] == [1, 1, 1])
-        await copied(first, topic, "12:35:00")
-        (silent,) = first.points
-        alive[0].cancel()  # case 4
-        await until("others have what it had", lambda: silent in {**second.points, **third.points})
-        with pytest.raises(SourceLeftError, match=r"call `alive\(\)` while the source has nothing new"):
-            await first.begin_transaction()
-        assert {**second.points, **third.points}[silent] == "12:35:00"
-        assert len(await first.subscribe()) == 1
-        for each in alive:
-            each.cancel()
+def test_the_four_cases_of_the_proposal(kordon: ProxyProcess, name: str, topic: str) -> None:
+    """The program that shows them says what stands in the page."""
+    bootstrap = kordon.bootstrap
+    (shown,) = [each for each in blocks(PAGE.read_text()) if "source_cases" in each.text]
+    (step,) = steps(shown.text)
+    module = step.command.split()[2]
+    told = ["--bootstrap", bootstrap, "--group", name, "--topic", topic, "--session-timeout-ms", str(SESSION_MS)]
+    command = [sys.executable, "-m", module, *told]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.stdout == step.shown, done.stderr[-2000:]
     assert committed(bootstrap, topic) == Counter(
-        [*(f"{each}:12:34:00".encode() for each in range(3)), f"{silent}:12:35:00".encode()]
+        [*(f"{table} up to 12:34:00".encode() for table in "ABC"), b"A up to 12:35:00"]
     )
 
 
-async def stay_alive(member: SourceProducer) -> None:
-    while True:
-        member.alive()
-        await asyncio.sleep(SESSION_MS / 10_000)
-
-
-class Tails:
-    """Programs that copy files, and what is in the files."""
-
-    def __init__(self, bootstrap: str, name: str, topic: str, folder: Path) -> None:
-        self.files = [folder / f"{number}.log" for number in range(FILES)]
-        self.written = 0
-        for file in self.files:
-            file.touch()
-        what = ["--bootstrap", bootstrap, "--group", name, "--topic", topic, "--session-timeout-ms", str(SESSION_MS)]
-        self._command = ["kordon.client.examples.tail_files", *what, *map(str, self.files)]
-        self._log = folder / "said"
-        self.running: list[ForkedProgram] = []
-
-    def start(self) -> None:
-        self.running.append(ForkedProgram(self._command, self._log, os.environ))
-
-    def add(self, count: int) -> None:
-        """Adds lines to each file, each of which no other has."""
-        for file in self.files:
-            with file.open("a") as opened:
-                opened.writelines(f"{file.stem}:{number}\n" for number in range(self.written, self.written + count))
-        self.written += count
-
-    def stop(self) -> None:
-        """Kills those that run."""
-        for each in self.running:
-            each.send_signal(signal.SIGCONT)
-            each.kill()
-            each.wait(60)
-
-    @property
-    def lines(self) -> Counter[bytes]:
-        return Counter(b"%d:%d" % (file, number) for file in range(FILES) for number in range(self.written))
+async def test_a_silent_application_leaves_and_comes_back(cluster: Cluster, name: str, topic: str) -> None:
+    """It is told to call `alive()`; what it had is committed, and it goes on there."""
+    async with producer(cluster.bootstrap(), name, SESSION_MS) as member:
+        await member.subscribe()
+        await copied(member, topic, "12:35:00")
+        await until("it has left", lambda: not member.points)
+        with pytest.raises(SourceLeftError, match=r"call `alive\(\)` while the source has nothing new"):
+            await member.begin_transaction()
+        assert await member.subscribe() == dict.fromkeys(range(3), "12:35:00")
 
 
 @pytest.fixture
@@ -199,66 +142,21 @@ def tails(bootstrap: str, name: str, topic: str, tmp_path: Path) -> Iterator[Tai
         started.stop()
 
 
-def test_files_are_copied_once_whoever_dies(bootstrap: str, topic: str, tails: Tails) -> None:
+def test_files_are_copied_once_whoever_dies(tails: Tails) -> None:
     """Two programs share three files; each is killed once, and one sleeps for longer than its session."""
-    tails.start()
-    tails.start()
-    for victim in (0, 1):
+    programs = [tails.start(), tails.start()]
+    for victim in programs:
         tails.add(400)
-        reached(bootstrap, topic, tails.written)
+        wait_until("all is copied", tails.is_copied)
         tails.add(4_000)
-        tails.running[victim].kill()
-        tails.start()
-    tails.running[-1].send_signal(signal.SIGSTOP)
+        victim.kill()
+        sleeper = tails.start()
+    sleeper.send_signal(signal.SIGSTOP)
     tails.add(400)
-    wait_until("all is copied without it", lambda: committed(bootstrap, topic) == tails.lines)
-    tails.running[-1].send_signal(signal.SIGCONT)
+    wait_until("all is copied without it", tails.is_copied)
+    sleeper.send_signal(signal.SIGCONT)
     tails.add(400)
-    wait_until("all is copied", lambda: committed(bootstrap, topic) == tails.lines)
-
-
-def reached(bootstrap: str, topic: str, lines: int) -> None:
-    wait_until("something is copied", lambda: sum(committed(bootstrap, topic).values()) >= lines)
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("seed", range(3))
-def test_files_are_copied_once_under_fifty_kills(bootstrap: str, topic: str, tails: Tails, seed: int) -> None:
-    """Of three programs one dies at any moment, fifty times, while the files grow."""
-    rng = Random(seed)
-    for _ in range(3):
-        tails.start()
-    for _ in range(50):
-        tails.add(rng.randint(1, 2_000))
-        wait_until("it is time", lambda: rng.random() < 0.1)
-        tails.running.pop(rng.randrange(3)).kill()
-        tails.start()
-    wait_until("all is copied", lambda: committed(bootstrap, topic) == tails.lines, 300)
-
-
-@pytest.mark.deep
-@pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason)
-def test_files_are_copied_once_into_a_topic_that_grows_and_shrinks(
-    takers: list[ProxyProcess], name: str, tmp_path: Path
-) -> None:
-    """Data go to a managed topic, 3 -> 6 -> 4, and a program is killed in each of its states."""
-    topic = f"managed-data-of-{name}"
-    admin = create_managed(takers[1].bootstrap, topic)
-    tails = Tails(takers[0].bootstrap, name, topic, tmp_path)
-    try:
-        tails.start()
-        tails.start()
-        for count in (6, 4):
-            tails.add(1_000)
-            change = resize(admin, topic, count)
-            reached(takers[1].bootstrap, topic, tails.written)
-            tails.add(1_000)
-            tails.running.pop(0).kill()
-            tails.start()
-            change.result(CHANGE_SECONDS)
-        wait_until("all is copied", lambda: committed(takers[1].bootstrap, topic) == tails.lines, 180)
-    finally:
-        tails.stop()
+    wait_until("all is copied", tails.is_copied)
 
 
 async def test_a_zombie_commits_nothing(cluster: Cluster, name: str, topic: str) -> None:
@@ -321,6 +219,84 @@ async def test_counts_that_differ_are_refused(cluster: Cluster, name: str) -> No
                 with pytest.raises(SourceCountError, match=cure) as error:
                     await other.subscribe()
                 assert (error.value.told, error.value.found) == (count, 3)
+
+
+async def test_a_source_grows_under_its_members(cluster: Cluster, name: str, topic: str) -> None:
+    """Whoever takes the topic's own number goes on with more of them; whoever was told a number hears both."""
+    bootstrap = cluster.bootstrap()
+    admin = create_ordinary(bootstrap, name, 3)
+    grown = producer(bootstrap, name, source_partition_count=None, metadata_max_age_ms=200)
+    told = producer(bootstrap, name, metadata_max_age_ms=200)
+    async with grown:
+        await grown.subscribe()
+        await copied(grown, topic, "1")
+        async with told:
+            await told.subscribe()
+            add_partitions(admin, name, 6)
+            error = await until("it is refused", partial(refused, told, topic))
+            assert (error.told, error.found) == (3, 6)
+        await until("the other has all of them", lambda: len(grown.points) == 6)
+        assert await copied(grown, topic, "2") == dict.fromkeys(range(6), "2")
+
+
+async def refused(member: SourceProducer, topic: str) -> SourceCountError | None:
+    """Why a member may not go on, if it may not."""
+    try:
+        await copied(member, topic, "1")
+    except SourceCountError as error:
+        return error
+    return None
+
+
+async def test_a_source_without_a_topic_needs_a_number(cluster: Cluster, name: str) -> None:
+    """Nobody knows how many partitions it is to have."""
+    async with producer(cluster.bootstrap(), name, source_partition_count=None) as member:
+        with pytest.raises(UnknownTopicOrPartitionError, match=f"kordon sources create {name} --partitions NUMBER"):
+            await member.subscribe()
+
+
+def add_partitions(admin: AdminClient, topic: str, count: int) -> None:
+    """Has an ordinary topic have so many."""
+    admin.create_partitions([NewPartitions(topic, count)])[topic].result(60)
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("way", [DIRECT, MANAGED])
+def test_files_are_copied_once_under_fifty_kills(
+    spare_cluster: Cluster, name: str, tmp_path: Path, way: str, seed: int
+) -> None:
+    """Of three programs one dies at any moment; meanwhile files grow, more are added, and the topic changes."""
+    rng = Random(seed)
+    with way_to(emptied(spare_cluster), way) as to:
+        topic, admin = f"data-of-{name}", to.admin()
+        to.create(topic)
+        create_ordinary(to.bootstraps[0], name, FILES)
+        change = partial(resize, admin, topic) if to.proxies else partial(add_partitions, admin, topic)
+        sizes = iter([6, 12, 4] if to.proxies else [6, 12, 15])
+        changes: list[Future[None] | None] = []
+        tails = Tails(to.bootstraps[0], name, topic, tmp_path, is_growing=True)
+        try:
+            for _ in range(3):
+                tails.start()
+            for kill in range(50):
+                if kill in {10, 25, 40}:
+                    changes.append(change(next(sizes)))
+                if kill in {15, 30}:
+                    tails.grow(len(tails.files) + 3)
+                    add_partitions(admin, name, len(tails.files))
+                tails.add(rng.randint(1, 1_000))
+                wait_until("it is time", lambda: rng.random() < 0.1)
+                tails.running.pop(rng.randrange(3)).kill()
+                tails.start()
+            for each in changes:
+                if each is not None:
+                    each.result(CHANGE_SECONDS)
+            wait_until("all is copied", tails.is_copied, 300)
+        finally:
+            tails.stop()
 
 
 async def test_without_transactions_nothing_is_lost(cluster: Cluster, name: str, topic: str) -> None:
