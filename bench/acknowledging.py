@@ -14,8 +14,8 @@ from aiokafka.structs import ConsumerRecord, TopicPartition
 
 from kordon.bench import results
 from kordon.bench.results import Measurement
-from kordon.client.cooperative.in_hand import InHand, Limits
-from kordon.client.cooperative.range_text import Owner, build
+from kordon.client.cooperative.in_hand import HandLimits, InHand
+from kordon.client.cooperative.range_text import RangesOwner, build
 from kordon.client.cooperative.settings import AcknowledgeType, Record, Settings
 from kordon.client.cooperative.working import Hand, Held, Working
 from kordon.codecs.ranges import MOST_RANGES
@@ -73,7 +73,7 @@ def measurement() -> Measurement:
 
 def _measure(cost: Cost, ranges: int, chance: random.Random) -> None:
     in_hand = 2 * ranges
-    hand: Hand = InHand("key", Limits(records=in_hand, running=in_hand))
+    hand: Hand = InHand("key", HandLimits(records=in_hand, running=in_hand))
     working = Working(hand, Settings(), key_deserializer=None, value_deserializer=None, freed=lambda: None)
     hand.assign(_TP, 0)
     with cost.counted("fetched", in_hand):
@@ -86,7 +86,7 @@ def _measure(cost: Cost, ranges: int, chance: random.Random) -> None:
         for entry in done:
             working.acknowledge(hand.find(_TP, entry.offset) or entry, AcknowledgeType.ACCEPT)
     progress = hand.progress(_TP)
-    text, told = build(Owner("group", "topic", 0, UUID(int=1)), progress.stable, progress.ranges)
+    text, told = build(RangesOwner("group", "topic", 0, UUID(int=1)), progress.stable, progress.ranges)
     cost.ranges, cost.fitting = len(progress.ranges), len(told)
     cost.commit_bytes, cost.metadata_bytes = len(progress.ranges.dump()), len(text)
     hand.take(_TP, _rows(range(in_hand, in_hand + ranges)), in_hand + ranges)

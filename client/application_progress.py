@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from aiokafka.consumer.subscription_state import Assignment, SubscriptionState
 from aiokafka.structs import TopicPartition
 
-from kordon.client.moves_events import Progress
+from kordon.client.moves_events import MemberPositions
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -47,16 +47,16 @@ class ApplicationProgress:
 
     def places(
         self, assignment: Assignment, partitions: Collection[TopicPartition], *, all_is_handled: bool = False
-    ) -> dict[TopicPartition, Progress]:
+    ) -> dict[TopicPartition, MemberPositions]:
         """Returns where each partition stands, and how much of it is handled."""
         is_here = all_is_handled or self._is_here
-        places: dict[TopicPartition, Progress] = {}
+        places: dict[TopicPartition, MemberPositions] = {}
         for tp in partitions:
             state = assignment.state_value(tp)
             if state.has_valid_position:
                 position = state.position
                 handled = position if is_here else self._handled.get(tp, -1)
-                places[tp] = Progress(position, handled, -1 if state.highwater is None else state.highwater)
+                places[tp] = MemberPositions(position, handled, -1 if state.highwater is None else state.highwater)
                 self._looked[tp] = position
                 self._handled.setdefault(tp, position)
                 if is_here:
@@ -67,7 +67,7 @@ class ApplicationProgress:
         """Whether a partition has moved on since `places` looked at it."""
         return self._looked.get(tp) != position
 
-    def ask(self, places: Mapping[TopicPartition, Progress]) -> None:
+    def ask(self, places: Mapping[TopicPartition, MemberPositions]) -> None:
         """Asks the application to say when it has handled what it got; not for each record."""
         is_behind = any(place.handled < place.delivered for place in places.values())
         self.wants_to_know = is_behind and time.monotonic() - self._came_back_at >= self._ask_seconds

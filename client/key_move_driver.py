@@ -30,7 +30,7 @@ from kordon.client.moves_events import (
     Event,
     Leaving,
     Left,
-    Progress,
+    MemberPositions,
     ReportFailed,
     Resume,
     SendReport,
@@ -206,7 +206,9 @@ class KeyMoveDriver:
             self.application.ask(places)
             self._long_waits.look(self.moves.held, _now())
 
-    def _stand(self, assignment: Assignment, *, all_is_handled: bool = False) -> Mapping[TopicPartition, Progress]:
+    def _stand(
+        self, assignment: Assignment, *, all_is_handled: bool = False
+    ) -> Mapping[TopicPartition, MemberPositions]:
         """Takes in where the partitions stand, and returns that."""
         places = self.application.places(assignment, self.moves.partitions, all_is_handled=all_is_handled)
         self._do(Stood(_now(), places))

@@ -22,7 +22,7 @@ class TopicGate:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class MemberPositions:
     """The positions of a member in a partition."""
 
     delivered: int
@@ -51,7 +51,7 @@ class Stood:
     """The member's positions now, without partitions that have none yet."""
 
     now: float
-    places: Mapping[TopicPartition, Progress]
+    places: Mapping[TopicPartition, MemberPositions]
 
 
 @dataclass(frozen=True, slots=True)

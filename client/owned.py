@@ -23,7 +23,7 @@ from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.segments import Segment, SegmentId
 
 if TYPE_CHECKING:
-    from kordon.client.moves_events import Progress, TopicGate
+    from kordon.client.moves_events import MemberPositions, TopicGate
 
 Window: TypeAlias = tuple[int, int]
 """Offsets [begin, end) from which the partition may be fetched."""
@@ -127,7 +127,7 @@ class Owned:
         """Whether it went back from what was not flushed: it stands there for others until it is."""
         return self.position < self.told and (self.is_dirty or self.flushing is not None)
 
-    def stand(self, place: Progress) -> None:
+    def stand(self, place: MemberPositions) -> None:
         """Takes in where the member stands."""
         if self.position < 0:
             # what it got before this member had it was flushed, or died with its owner

@@ -74,7 +74,7 @@ class ProduceRequest(NamedTuple):
     topic_data: list[TopicData]
 
 
-class Outcome(NamedTuple):
+class WriteOutcome(NamedTuple):
     """What became of one partition's batch."""
 
     partition: int
@@ -268,7 +268,7 @@ def _count(length: int, flexible: bool) -> bytes:
     return uvarint(length + 1) if flexible else _INT32.pack(length)
 
 
-def look_outcomes(version: int, body: Buffer) -> list[tuple[str, list[Outcome]]]:
+def look_outcomes(version: int, body: Buffer) -> list[tuple[str, list[WriteOutcome]]]:
     """Reads the answer to a Produce request, without leaders and their addresses (KIP-951).
 
     Args:
@@ -288,8 +288,8 @@ def look_outcomes(version: int, body: Buffer) -> list[tuple[str, list[Outcome]]]
         raise _unreadable(error, "ProduceResponse", version, walk.at) from None
 
 
-def _outcomes(walk: _MessageWalk, version: int) -> list[tuple[str, list[Outcome]]]:
-    topics: list[tuple[str, list[Outcome]]] = []
+def _outcomes(walk: _MessageWalk, version: int) -> list[tuple[str, list[WriteOutcome]]]:
+    topics: list[tuple[str, list[WriteOutcome]]] = []
     for _ in range(walk.length(_INT32, nullable=False)):
         name, _ = walk.topic(version)
         topics.append((name, [_outcome(walk, version) for _ in range(walk.length(_INT32, nullable=False))]))
@@ -297,26 +297,26 @@ def _outcomes(walk: _MessageWalk, version: int) -> list[tuple[str, list[Outcome]
     return topics
 
 
-def _outcome(walk: _MessageWalk, version: int) -> Outcome:
+def _outcome(walk: _MessageWalk, version: int) -> WriteOutcome:
     if version >= FLEXIBLE and walk.end - walk.at >= _WHOLE_OUTCOME.size:
         *fields, more = _WHOLE_OUTCOME.unpack_from(walk.buffer, walk.at)
         if more == _NOTHING_MORE:
             walk.at += _WHOLE_OUTCOME.size
-            return Outcome(*fields)
+            return WriteOutcome(*fields)
     index, error_code, base_offset = _OUTCOME.unpack_from(walk.buffer, walk.at)
     walk.at += _OUTCOME.size
     append_time = walk.number(_INT64) if version >= _WITH_APPEND_TIME else -1
     log_start = walk.number(_INT64) if version >= _WITH_LOG_START else -1
     if version < _WITH_RECORD_ERRORS:
-        return Outcome(index, error_code, base_offset, append_time, log_start)
+        return WriteOutcome(index, error_code, base_offset, append_time, log_start)
     count = walk.length(_INT32, nullable=False)
     record_errors = tuple(_record_error(walk) for _ in range(count)) if count else ()
     message = walk.text(nullable=True)
     walk.skip_tags()
-    return Outcome(index, error_code, base_offset, append_time, log_start, record_errors, message)
+    return WriteOutcome(index, error_code, base_offset, append_time, log_start, record_errors, message)
 
 
-Answered = Iterable[tuple[str, UUID | None, Sequence[Outcome]]]
+Answered = Iterable[tuple[str, UUID | None, Sequence[WriteOutcome]]]
 """By topic, named by its name or, where versions have ids, by its id: what became of its partitions."""
 
 

@@ -44,7 +44,7 @@ class _Read(IntEnum):
     """Reads nothing. The field has been passed."""
 
 
-class Step(NamedTuple):
+class SkimStep(NamedTuple):
     """One step of a program."""
 
     read: int
@@ -219,7 +219,7 @@ class Skim:
 
 
 @cache
-def program(message: Message[Row], version: int, after: str) -> tuple[Step, ...]:
+def program(message: Message[Row], version: int, after: str) -> tuple[SkimStep, ...]:
     """Makes the steps that lead from the start of a message's body to the end of a top-level field.
 
     Raises:
@@ -237,7 +237,7 @@ class _Builder:
     """Makes a program; fixed sizes gather in `skip` until the next step takes them."""
 
     def __init__(self, version: int, *, flexible: bool) -> None:
-        self.steps: list[Step] = []
+        self.steps: list[SkimStep] = []
         self._version = version
         self._flexible = flexible
         self._skip = 0
@@ -246,7 +246,7 @@ class _Builder:
         self, read: _Read, what: str = "", *, least: int = 0, unit: int = 0, target: int = 0, bias: int = 0
     ) -> None:
         """Appends a step."""
-        self.steps.append(Step(int(read), self._skip, bias, least, unit, target, what))
+        self.steps.append(SkimStep(int(read), self._skip, bias, least, unit, target, what))
         self._skip = 0
 
     def fields(self, rows: Iterable[Field], path: str) -> None:

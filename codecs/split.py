@@ -46,7 +46,7 @@ _COMMIT_MARKER: Final = bytes.fromhex("08 0000 0001 0c 0000 00000000 00")
 """Key (version 0, type COMMIT), value (version 0, coordinator epoch 0), no headers; each behind its length."""
 
 
-class Batch(NamedTuple):
+class LogBatch(NamedTuple):
     """A batch as it lies in a Fetch answer's records."""
 
     start: int
@@ -66,7 +66,7 @@ class Batch(NamedTuple):
     """As its header counts them; of messages of magic 0 and 1 always 1, whatever a compressed one holds."""
 
 
-def split(buffer: Buffer) -> list[Batch]:
+def split(buffer: Buffer) -> list[LogBatch]:
     """Walks over the records of a Fetch answer by their headers.
 
     What is cut off at the end is left out: brokers cut at a number of bytes.
@@ -81,8 +81,8 @@ def split(buffer: Buffer) -> list[Batch]:
         WireError: A length or an offset is impossible, or the magic unknown.
     """
     at, size = 0, len(buffer)
-    found: list[Batch] = []
-    make, look, found_one = Batch._make, _LOOK.unpack_from, found.append
+    found: list[LogBatch] = []
+    make, look, found_one = LogBatch._make, _LOOK.unpack_from, found.append
     while size - at >= _LOOK_BYTES:
         base_offset, length, leader_epoch, magic, attributes, last_delta, producer_id, count = look(buffer, at)
         if magic != CURRENT_MAGIC:
@@ -105,7 +105,7 @@ def split(buffer: Buffer) -> list[Batch]:
     return found
 
 
-def patch(buffer: bytearray | memoryview, batch: Batch, base_offset: int, leader_epoch: int) -> None:
+def patch(buffer: bytearray | memoryview, batch: LogBatch, base_offset: int, leader_epoch: int) -> None:
     """Gives a batch another place: in the buffer in which it lies, its CRC stays right.
 
     Messages of magic 0 and 1 keep their bytes: these have their offsets inside of what their CRC or compression covers.
@@ -135,9 +135,9 @@ def filler(base_offset: int, next_offset: int, leader_epoch: int) -> bytes:
     return _FRONT.pack(base_offset, _BODY + len(record), leader_epoch, CURRENT_MAGIC, crc) + covered
 
 
-def _old_tail(buffer: Buffer, at: int) -> list[Batch]:
+def _old_tail(buffer: Buffer, at: int) -> list[LogBatch]:
     """Reads messages of magic 0 and 1 that are shorter than what `split` looks at."""
-    found: list[Batch] = []
+    found: list[LogBatch] = []
     while True:
         try:
             old = _old_message(buffer, at)
@@ -149,14 +149,14 @@ def _old_tail(buffer: Buffer, at: int) -> list[Batch]:
         at = old.end
 
 
-def _old_message(buffer: Buffer, at: int) -> Batch:
+def _old_message(buffer: Buffer, at: int) -> LogBatch:
     """Reads a message of magic 0 or 1; of a compressed one, the offset is that of the last inside."""
     offset, length, _, magic = unpack_from(">qiIb", buffer, at)
     if magic == CURRENT_MAGIC:
-        return Batch(at, at, offset, offset, -1, 0, -1, magic)
+        return LogBatch(at, at, offset, offset, -1, 0, -1, magic)
     if length < _OLD_SMALLEST.get(magic, length + 1) or offset < 0:
         raise _error(f"no message: magic {magic}, length {length}, offset {offset}", at)
-    return Batch(at, at + LOG_OVERHEAD + length, offset, offset + 1, -1, 0, -1, magic)
+    return LogBatch(at, at + LOG_OVERHEAD + length, offset, offset + 1, -1, 0, -1, magic)
 
 
 def _zigzag(value: int) -> bytes:

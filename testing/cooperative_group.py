@@ -1,6 +1,6 @@
 """A cooperative group in memory: members that die at any step, late commits, resets, topics made again, logs cut short.
 
-Members are `InHand` and `LeaderEpochs` of the SDK, and what they leave to the next ones is a leader epoch and the text
+Members are `InHand` and `ReadEpochs` of the SDK, and what they leave to the next ones is a leader epoch and the text
 of `range_text.py`. What stands between (fetching, draining, fencing by generation) does here what `client/cooperative`
 and a coordinator do. `run` checks after each step what must always be true, and at the end that nothing is lost.
 """
@@ -13,11 +13,11 @@ from random import Random
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
-from kordon.client.cooperative.entry import Entry
+from kordon.client.cooperative.entry import RecordInHand
 from kordon.client.cooperative.found import Found
-from kordon.client.cooperative.in_hand import InHand, Limits
-from kordon.client.cooperative.leader_epochs import NO_EPOCH, LeaderEpochs
-from kordon.client.cooperative.range_text import Owner, UnreadRanges, build, parse
+from kordon.client.cooperative.in_hand import HandLimits, InHand
+from kordon.client.cooperative.leader_epochs import NO_EPOCH, ReadEpochs
+from kordon.client.cooperative.range_text import RangesOwner, UnreadRanges, build, parse
 from kordon.codecs.ranges import NONE, Ranges
 from kordon.testing.batch_heads import batch_head
 
@@ -36,7 +36,7 @@ class _Row(NamedTuple):
     """No other record has it, whatever becomes of the log."""
 
 
-Held: TypeAlias = Entry[int, _Row]
+Held: TypeAlias = RecordInHand[int, _Row]
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class _Member:
     name: int
     generation: int
     hand: InHand[int, _Row]
-    epochs: LeaderEpochs[int] = field(default_factory=LeaderEpochs[int])
+    epochs: ReadEpochs[int] = field(default_factory=ReadEpochs[int])
     running: list[Held] = field(default_factory=list[Held])
     late: list[_Commit] = field(default_factory=list["_Commit"])
     """Commits that are under way."""
@@ -212,7 +212,7 @@ class Group:
     def _join(self) -> None:
         if len(self._members) < 3:
             self._names += 1
-            self._members.append(_Member(self._names, -1, InHand("key", Limits(12, 12, 4))))
+            self._members.append(_Member(self._names, -1, InHand("key", HandLimits(12, 12, 4))))
             self._rebalance()
 
     def _reset(self) -> None:
@@ -333,5 +333,5 @@ class Group:
     def _some_member(self) -> list[_Member]:
         return [self._chance.choice(self._members)] if self._members else []
 
-    def _owner(self, partition: int) -> Owner:
-        return Owner("group", "topic", partition, self._logs[partition].topic_id)
+    def _owner(self, partition: int) -> RangesOwner:
+        return RangesOwner("group", "topic", partition, self._logs[partition].topic_id)

@@ -32,7 +32,7 @@ from kordon.proxy.ordering.images import WhyNotWritten
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, ProducerClaim
 from kordon.proxy.ordering.transactions.events import Batch
 from kordon.proxy.ordering.transactions.outcome import Outcome
 from kordon.proxy.ordering.write_sequencer import Write
@@ -188,7 +188,7 @@ def _hidden_write() -> None:
     kept, admit = Transactions.open, Journal.admitted
     written: set[str] = set()
 
-    async def open_later(transactions: Transactions, topic: ManagedTopic, partition: int, claim: Claim) -> int:
+    async def open_later(transactions: Transactions, topic: ManagedTopic, partition: int, claim: ProducerClaim) -> int:
         return await kept(transactions, topic, partition, claim) if topic.name in written else Code.NONE
 
     def admitted(journal: Journal, client: Client, topic: ManagedTopic, *what: Any) -> None:

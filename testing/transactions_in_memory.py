@@ -11,7 +11,7 @@ from uuid import UUID
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.codecs.producers import ProducerRow, ProducerRows
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Question
@@ -26,7 +26,7 @@ from kordon.proxy.kafka.ends import Remembered
 from kordon.proxy.kafka.leaders import Leader
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.transactions.adds import Announcement
-from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.proxy.ordering.transactions.beliefs import Ground, ProducerClaim
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import VIRTUAL, View
@@ -83,7 +83,7 @@ class FakeBrokers:
 
     def add(self, topic: ManagedTopic, stream: int, write: ClientWrite) -> None:
         self.added.append(write)
-        write.settle(Outcome(stream, Code.NONE, 0))
+        write.settle(WriteOutcome(stream, Code.NONE, 0))
 
     def drop_transaction(self, producer_id: int) -> None:
         self.dropped.append(producer_id)
@@ -109,7 +109,7 @@ class FakeBrokers:
         told = self.high_watermark, self.leader_epoch, self.leader_epoch
         return {q: Remembered(ProducerRows.of([self.rows[q]] if q in self.rows else []), *told) for q in asked}
 
-    async def write(self, topic: str, partition: int, node_id: int, claim: Claim, sequence: int) -> int:
+    async def write(self, topic: str, partition: int, node_id: int, claim: ProducerClaim, sequence: int) -> int:
         self.witnesses.append((partition, sequence))
         return self.witness_code
 
@@ -156,7 +156,7 @@ class TransactionsInMemory:
         """The client whose connection the next request comes on."""
         return self._told.client
 
-    def own(self, claim: Claim) -> None:
+    def own(self, claim: ProducerClaim) -> None:
         """Has a coordinator take partitions from the present client."""
         self.transactions.own(self.told_client, claim)
 

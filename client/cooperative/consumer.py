@@ -16,7 +16,7 @@ from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.feeding import Feeding
 from kordon.client.cooperative.in_hand import InHand
 from kordon.client.cooperative.log_watch import LogWatch
-from kordon.client.cooperative.membership import Membership
+from kordon.client.cooperative.membership import ConsumerMembership
 from kordon.client.cooperative.physical import PhysicalConsumer
 from kordon.client.cooperative.range_store import RangeStore
 from kordon.client.cooperative.settings import AcknowledgeType, CooperativeOptions, Handle, Record, Settings
@@ -84,7 +84,7 @@ class CooperativeConsumer:
             cut=store.commits.ask_again,
             failed=self._working.fail,
         )
-        self._membership = Membership(
+        self._membership = ConsumerMembership(
             self._consumer,
             self._hand,
             store,

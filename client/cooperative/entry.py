@@ -30,7 +30,7 @@ class State(Enum):
 
 
 @dataclass(slots=True, eq=False)
-class Entry(Generic[P, R]):
+class RecordInHand(Generic[P, R]):
     """A record in hand."""
 
     partition: P
@@ -44,7 +44,7 @@ class Entry(Generic[P, R]):
     attempts: int = 0
     """How often it was started."""
     state: State = State.QUEUED
-    next: Entry[P, R] | None = None
+    next: RecordInHand[P, R] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class PartitionInHand(Generic[P, R]):
     """The next offset to be fetched."""
     ahead: deque[Range]
     """What was finished before, behind the position."""
-    entries: dict[int, Entry[P, R]] = field(default_factory=dict[int, Entry[P, R]])
+    entries: dict[int, RecordInHand[P, R]] = field(default_factory=dict[int, RecordInHand[P, R]])
     """By offset, ascending."""
-    last: dict[bytes, Entry[P, R]] = field(default_factory=dict[bytes, Entry[P, R]])
+    last: dict[bytes, RecordInHand[P, R]] = field(default_factory=dict[bytes, RecordInHand[P, R]])
     """The last record of each chain."""
     size: int = 0
     changes: int = 0
@@ -79,7 +79,7 @@ class PartitionInHand(Generic[P, R]):
             self.ahead.popleft()
         return bool(self.ahead) and self.ahead[0][0] <= offset
 
-    def add(self, entry: Entry[P, R]) -> bool:
+    def add(self, entry: RecordInHand[P, R]) -> bool:
         """Takes a record in; returns whether it may be started, as the first of its chain."""
         self.entries[entry.offset] = entry
         self.size += entry.size
@@ -91,13 +91,13 @@ class PartitionInHand(Generic[P, R]):
             before.next = entry
         return before is None
 
-    def drop(self, entry: Entry[P, R]) -> None:
+    def drop(self, entry: RecordInHand[P, R]) -> None:
         """Takes a finished record out."""
         del self.entries[entry.offset]
         self.size -= entry.size
         self.changes += 1
 
-    def following(self, entry: Entry[P, R]) -> Entry[P, R] | None:
+    def following(self, entry: RecordInHand[P, R]) -> RecordInHand[P, R] | None:
         """Returns the record that may be started when the first of its chain is finished."""
         if entry.chain is None:
             return None

@@ -15,8 +15,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeAlias
 
-from kordon.client.cooperative.entry import Entry, P, PartitionInHand, Progress, R, State
-from kordon.client.cooperative.turns import Turns
+from kordon.client.cooperative.entry import P, PartitionInHand, Progress, R, RecordInHand, State
+from kordon.client.cooperative.turns import StartQueue
 from kordon.codecs.ranges import Range
 
 Order: TypeAlias = Literal["key", "partition"] | None
@@ -27,7 +27,7 @@ _ALL: Final = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HandLimits:
     """How much a member has in hand at most."""
 
     records: int = 20_000
@@ -44,13 +44,13 @@ class InHand(Generic[P, R]):
         limits: How much is fetched and started.
     """
 
-    def __init__(self, order: Order, limits: Limits) -> None:
+    def __init__(self, order: Order, limits: HandLimits) -> None:
         self.running = 0
         """How many records are started and not finished."""
         self._order: Order = order
         self._limits = limits
         self._partitions: dict[P, PartitionInHand[P, R]] = {}
-        self._turns: Turns[P, R] = Turns()
+        self._turns: StartQueue[P, R] = StartQueue()
 
     @property
     def partitions(self) -> Collection[P]:
@@ -68,13 +68,13 @@ class InHand(Generic[P, R]):
         assert partition not in self._partitions
         self._partitions[partition] = PartitionInHand(position, deque(ranges))
 
-    def revoke(self, partitions: Iterable[P]) -> list[Entry[P, R]]:
+    def revoke(self, partitions: Iterable[P]) -> list[RecordInHand[P, R]]:
         """Gives partitions up, with all that is in hand of them.
 
         Returns:
             The records that are started and not finished: whatever becomes of them counts no more.
         """
-        started: list[Entry[P, R]] = []
+        started: list[RecordInHand[P, R]] = []
         for partition in partitions:
             given_up = self._partitions.pop(partition, None)
             for entry in given_up.entries.values() if given_up is not None else ():
@@ -101,7 +101,7 @@ class InHand(Generic[P, R]):
             assert offset >= held.position
             held.position = offset + 1
             if not held.was_finished(offset):
-                entry = Entry(partition, held, offset, size, _chain(self._order, key), record)
+                entry = RecordInHand(partition, held, offset, size, _chain(self._order, key), record)
                 if held.add(entry):
                     self._turns.add(entry)
         held.position = max(held.position, position)
@@ -122,7 +122,7 @@ class InHand(Generic[P, R]):
         """How many records more may be fetched for all partitions together."""
         return max(0, self._limits.records - sum(len(held.entries) for held in self._partitions.values()))
 
-    def start(self, now: float) -> Entry[P, R] | None:
+    def start(self, now: float) -> RecordInHand[P, R] | None:
         """Starts the next record that may be started; None: there is none now."""
         if self.running >= self._limits.running:
             return None
@@ -139,12 +139,12 @@ class InHand(Generic[P, R]):
         """Returns when the next record that waits may be started again."""
         return self._turns.next_due()
 
-    def find(self, partition: P, offset: int) -> Entry[P, R] | None:
+    def find(self, partition: P, offset: int) -> RecordInHand[P, R] | None:
         """Returns the record in hand at an offset."""
         held = self._partitions.get(partition)
         return held.entries.get(offset) if held is not None else None
 
-    def finish(self, entry: Entry[P, R]) -> bool:
+    def finish(self, entry: RecordInHand[P, R]) -> bool:
         """A record is done with.
 
         Returns:
@@ -163,7 +163,7 @@ class InHand(Generic[P, R]):
                 self._turns.add(following)
         return True
 
-    def release(self, entry: Entry[P, R], due: float) -> bool:
+    def release(self, entry: RecordInHand[P, R], due: float) -> bool:
         """A record is to be started again, before all that follows it.
 
         Args:
@@ -187,7 +187,7 @@ class InHand(Generic[P, R]):
         """Returns a number that grows with everything that changes what is finished."""
         return self._partitions[partition].changes
 
-    def oldest(self, partition: P) -> Entry[P, R] | None:
+    def oldest(self, partition: P) -> RecordInHand[P, R] | None:
         """Returns the record at the stable offset; None: all that was fetched is finished."""
         return next(iter(self._partitions[partition].entries.values()), None)
 

@@ -28,7 +28,7 @@ P = TypeVar("P", bound=Hashable)
 """What names a partition."""
 
 
-class Asked(NamedTuple):
+class EpochQuestion(NamedTuple):
     """A question to the leader of a partition: does the log still have what was read of an epoch?"""
 
     epoch: int
@@ -37,17 +37,17 @@ class Asked(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Read:
+class _ReadSpan:
     """What was read of a partition."""
 
     begins: list[tuple[int, int]]
     """The first offset of each epoch, and the epoch; both ascend."""
     reach: int
     """Up to where the newest epoch was read."""
-    doubts: list[Asked] = field(default_factory=list[Asked])
+    doubts: list[EpochQuestion] = field(default_factory=list[EpochQuestion])
     """Where the epoch has risen since somebody asked."""
 
-    def take(self, begin: int, end: int, epoch: int) -> Asked | None:
+    def take(self, begin: int, end: int, epoch: int) -> EpochQuestion | None:
         """Takes a batch in; returns what there is to ask, if its epoch is newer."""
         newest, reach = self.begins[-1][1], self.reach
         if epoch < newest:
@@ -57,21 +57,21 @@ class _Read:
             return None
         self.begins = [*self.begins[-_MOST_EPOCHS:], (begin, epoch)]
         self.reach = end
-        return Asked(newest, reach) if newest != NO_EPOCH else None
+        return EpochQuestion(newest, reach) if newest != NO_EPOCH else None
 
-    def note(self, doubt: Asked | None) -> None:
+    def note(self, doubt: EpochQuestion | None) -> None:
         """Remembers what is to be asked."""
         if doubt is not None and len(self.doubts) < _MOST_EPOCHS:
             self.doubts.append(doubt)
 
 
-class LeaderEpochs(Generic[P]):
+class ReadEpochs(Generic[P]):
     """Those of a member's partitions."""
 
     def __init__(self) -> None:
         self.assignment = 0
         """Grows with each one: what is fetched is told with the number from when it was asked for."""
-        self._read: dict[P, _Read] = {}
+        self._read: dict[P, _ReadSpan] = {}
 
     def forget(self) -> None:
         """All partitions are given up."""
@@ -87,7 +87,7 @@ class LeaderEpochs(Generic[P]):
             epoch: Of the last record before that; -1: it is not known.
         """
         fetched = self._read.pop(partition, None)
-        read = self._read[partition] = _Read([(0, epoch)], reach)
+        read = self._read[partition] = _ReadSpan([(0, epoch)], reach)
         begins = fetched.begins[1:] if fetched is not None else []
         for begin, newer in begins:
             read.note(read.take(begin, begin + 1, newer))
@@ -104,9 +104,9 @@ class LeaderEpochs(Generic[P]):
         """
         if assignment != self.assignment:
             return
-        read = self._read.setdefault(partition, _Read([(0, NO_EPOCH)], 0))
+        read = self._read.setdefault(partition, _ReadSpan([(0, NO_EPOCH)], 0))
         at = 0
-        doubt: Asked | None = None
+        doubt: EpochQuestion | None = None
         while at + _BATCH.size <= len(records):
             base, length, epoch, magic, last = _BATCH.unpack_from(records, at)
             at += max(length, 0) + _OVERHEAD
@@ -126,7 +126,7 @@ class LeaderEpochs(Generic[P]):
         newest = read.doubts[0].epoch if read.doubts else read.begins[-1][1]
         return next((epoch for begin, epoch in reversed(read.begins) if begin < reach and epoch <= newest), NO_EPOCH)
 
-    def doubts(self, partitions: Collection[P]) -> dict[P, list[Asked]]:
+    def doubts(self, partitions: Collection[P]) -> dict[P, list[EpochQuestion]]:
         """Returns what is to be asked before more of these partitions is handled."""
         return {each: read.doubts for each in partitions if (read := self._read.get(each)) is not None and read.doubts}
 

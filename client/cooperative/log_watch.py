@@ -14,7 +14,7 @@ from aiokafka.errors import IncompatibleBrokerVersion, KafkaError, NoError, Topi
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.structs import TopicPartition
 
-from kordon.client.cooperative.leader_epochs import NO_EPOCH, LeaderEpochs
+from kordon.client.cooperative.leader_epochs import NO_EPOCH, ReadEpochs
 from kordon.client.requests import WireRequest
 from kordon.codecs import apis
 
@@ -36,7 +36,7 @@ class LogWatch:
     """
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
-        self.epochs = LeaderEpochs[TopicPartition]()
+        self.epochs = ReadEpochs[TopicPartition]()
         self._client: AIOKafkaClient = consumer._client  # pyright: ignore[reportPrivateUsage] # aiokafka has no hooks
         self._send = self._client.send
         self._client.send = self._sent

@@ -26,7 +26,7 @@ _LAST_COMMIT_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 0.1
 
 
-class Membership(ConsumerRebalanceListener):
+class ConsumerMembership(ConsumerRebalanceListener):
     """One consumer's partitions, from start to stop.
 
     Args:

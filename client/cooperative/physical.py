@@ -11,7 +11,7 @@ from aiokafka.structs import TopicPartition
 from kordon.client.application_progress import ApplicationProgress
 from kordon.client.consumer import OrderedConsumer
 from kordon.client.key_move_driver import KeyMoveDriver
-from kordon.client.moves_events import Progress
+from kordon.client.moves_events import MemberPositions
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -50,13 +50,13 @@ class _Finished(ApplicationProgress):
 
     def places(
         self, assignment: Assignment, partitions: Collection[TopicPartition], *, all_is_handled: bool = False
-    ) -> dict[TopicPartition, Progress]:
+    ) -> dict[TopicPartition, MemberPositions]:
         """Returns where each partition stands, and how much of it is finished."""
         places = super().places(assignment, partitions)
         for tp, place in places.items():
             finished = self._finished_to(tp)
             handled = -1 if finished is None else min(finished, place.delivered)  # -1: no more than before
-            places[tp] = Progress(place.delivered, handled, place.high_watermark)
+            places[tp] = MemberPositions(place.delivered, handled, place.high_watermark)
         return places
 
     async def wait_until_back(

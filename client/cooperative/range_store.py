@@ -24,7 +24,7 @@ from kordon.client.cooperative.found import Found
 from kordon.client.cooperative.group_commits import CommitRow, GroupCommits
 from kordon.client.cooperative.leader_epochs import NO_EPOCH
 from kordon.client.cooperative.log_watch import LogWatch
-from kordon.client.cooperative.range_text import METADATA_BYTES, Owner, UnreadRanges, build, parse
+from kordon.client.cooperative.range_text import METADATA_BYTES, RangesOwner, UnreadRanges, build, parse
 from kordon.client.requests import METADATA, WireRequest
 from kordon.codecs import dialect
 from kordon.codecs.ranges import MOST_RANGES, NONE, Ranges, load_stored
@@ -222,8 +222,8 @@ class RangeStore:
             "What is finished of %s behind offset %d is not known, and is handled again: %s", tp, offset, error
         )
 
-    def _owner(self, tp: TopicPartition) -> Owner:
-        return Owner(self._group_id, tp.topic, tp.partition, self._ids.get(tp.topic, NO_ID))
+    def _owner(self, tp: TopicPartition) -> RangesOwner:
+        return RangesOwner(self._group_id, tp.topic, tp.partition, self._ids.get(tp.topic, NO_ID))
 
     async def _learn_ids(self, topics: Collection[str]) -> set[str]:
         """Asks for the topics' ids; returns those that were deleted and made again since this member asked before."""

@@ -35,7 +35,7 @@ _RANGES, _BITS = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class RangesOwner:
     """Whose ranges they are."""
 
     group_id: str
@@ -49,7 +49,7 @@ class UnreadRanges(ValueError):  # noqa: N818  it is no error of the program
     """Metadata that does not count; the message says why."""
 
 
-def build(owner: Owner, stable: int, ranges: Ranges, most_bytes: int = METADATA_BYTES) -> tuple[str, Ranges]:
+def build(owner: RangesOwner, stable: int, ranges: Ranges, most_bytes: int = METADATA_BYTES) -> tuple[str, Ranges]:
     """Writes as much of ranges as there is room for, the lowest first.
 
     Args:
@@ -72,7 +72,7 @@ def build(owner: Owner, stable: int, ranges: Ranges, most_bytes: int = METADATA_
     return _PREFIX + urlsafe_b64encode(_CRC.pack(_crc(owner, body)) + body).rstrip(b"=").decode(), told
 
 
-def parse(owner: Owner, committed: int, text: str) -> Ranges:
+def parse(owner: RangesOwner, committed: int, text: str) -> Ranges:
     """Reads the ranges of a commit's metadata.
 
     Args:
@@ -103,7 +103,7 @@ def parse(owner: Owner, committed: int, text: str) -> Ranges:
     return ranges
 
 
-def _body(owner: Owner, text: str) -> bytes:
+def _body(owner: RangesOwner, text: str) -> bytes:
     head, colon, tail = text.partition(":")
     if not colon or not head.startswith(_MARK) or not head.removeprefix(_MARK).isdecimal():
         raise UnreadRanges("the metadata is not of a CooperativeConsumer")
@@ -120,7 +120,7 @@ def _body(owner: Owner, text: str) -> bytes:
     return data[_CRC.size :]
 
 
-def _crc(owner: Owner, body: bytes) -> int:
+def _crc(owner: RangesOwner, body: bytes) -> int:
     whose = f"{owner.group_id}\0{owner.topic}\0{owner.partition}\0"
     return zlib.crc32(body, zlib.crc32(whose.encode("utf-8", "surrogatepass")))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from aiokafka.structs import ConsumerRecord
 
-from kordon.client.cooperative.in_hand import Limits, Order
+from kordon.client.cooperative.in_hand import HandLimits, Order
 from kordon.client.options import ConsumerOptions
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class Settings:
             )
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> HandLimits:
         """How much is in hand."""
-        return Limits(self.max_records_in_hand, self.max_bytes_in_hand, self.concurrency)
+        return HandLimits(self.max_records_in_hand, self.max_bytes_in_hand, self.concurrency)
 
     def backoff_seconds(self, attempt: int) -> float:
         """Returns how long a record waits after a failed attempt, numbered from 1."""

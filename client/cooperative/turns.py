@@ -7,28 +7,28 @@ import itertools
 from collections import deque
 from typing import Generic
 
-from kordon.client.cooperative.entry import Entry, P, R, State
+from kordon.client.cooperative.entry import P, R, RecordInHand, State
 
 
-class Turns(Generic[P, R]):
+class StartQueue(Generic[P, R]):
     """Records that may be started, those that became so first come first; and those that wait for their next try."""
 
     def __init__(self) -> None:
-        self._ready: deque[Entry[P, R]] = deque()
-        self._waiting: list[tuple[float, int, Entry[P, R]]] = []
+        self._ready: deque[RecordInHand[P, R]] = deque()
+        self._waiting: list[tuple[float, int, RecordInHand[P, R]]] = []
         self._numbers = itertools.count()
 
-    def add(self, entry: Entry[P, R]) -> None:
+    def add(self, entry: RecordInHand[P, R]) -> None:
         """A record may be started."""
         entry.state = State.READY
         self._ready.append(entry)
 
-    def wait(self, entry: Entry[P, R], due: float) -> None:
+    def wait(self, entry: RecordInHand[P, R], due: float) -> None:
         """A record may be started again, but not before a time."""
         entry.state = State.WAITING
         heapq.heappush(self._waiting, (due, next(self._numbers), entry))
 
-    def next(self, now: float) -> Entry[P, R] | None:
+    def next(self, now: float) -> RecordInHand[P, R] | None:
         """Returns the record whose turn it is, and takes it for started; None: there is none now."""
         self._awake(now)
         while self._ready:

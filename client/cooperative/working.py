@@ -12,13 +12,13 @@ from typing import Any, Final, TypeAlias
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
-from kordon.client.cooperative.entry import Entry, State
+from kordon.client.cooperative.entry import RecordInHand, State
 from kordon.client.cooperative.in_hand import InHand
 from kordon.client.cooperative.settings import AcknowledgeType, Deserializer, Handle, Record, Settings
 
 _log = logging.getLogger(__name__)
 
-Held: TypeAlias = Entry[TopicPartition, Record]
+Held: TypeAlias = RecordInHand[TopicPartition, Record]
 Hand: TypeAlias = InHand[TopicPartition, Record]
 
 _TOLD_FROM: Final = 4

@@ -20,9 +20,9 @@ from aiokafka.util import create_task
 from kordon.client.sources.listener import SourceRebalanceListener
 from kordon.client.sources.outgoing import Outgoing
 from kordon.client.sources.settings import SourceSettings
-from kordon.client.sources.store import GroupMember, PointStore
+from kordon.client.sources.store import PointStore, SourceMember
 from kordon.client.sources.tenure import Tenure
-from kordon.client.sources.work import OpenTransaction, Work
+from kordon.client.sources.work import BegunTransaction, Work
 from kordon.codecs.source_points import Point
 
 _Result = TypeVar("_Result")
@@ -53,7 +53,7 @@ class Holding:
         self._outgoing = outgoing
         self._rejoin = rejoin
         self._tenure: Tenure | None = None
-        self._member = GroupMember("", -1)
+        self._member = SourceMember("", -1)
         self._taking: asyncio.Task[None] | None = None
         self._is_told = False
         self._needs_id = False
@@ -73,7 +73,7 @@ class Holding:
         if self._failure is not None:
             raise copy.copy(self._failure)
 
-    async def begin(self) -> OpenTransaction:
+    async def begin(self) -> BegunTransaction:
         """Begins a transaction; the assignment does not change before it ends.
 
         Raises:
@@ -94,7 +94,7 @@ class Holding:
         """This member's."""
         return frozenset() if self._tenure is None else self._tenure.partitions
 
-    def take(self, member: GroupMember, partitions: Collection[int]) -> None:
+    def take(self, member: SourceMember, partitions: Collection[int]) -> None:
         """Begins with partitions."""
         self._failure = None
         self._taking = create_task(self._take(member, partitions))
@@ -144,7 +144,7 @@ class Holding:
             self._tenure.lose_track()
         self._rejoin()
 
-    async def _take(self, member: GroupMember, partitions: Collection[int]) -> None:
+    async def _take(self, member: SourceMember, partitions: Collection[int]) -> None:
         try:
             if self._needs_id:
                 await self._outgoing.renew()
@@ -169,7 +169,7 @@ class Holding:
                 await _told(self.listener.on_source_partitions_assigned, tenure.points, None)
             self._ready.set()
 
-    async def _settled(self, tenure: Tenure, member: GroupMember) -> Mapping[int, Point]:
+    async def _settled(self, tenure: Tenure, member: SourceMember) -> Mapping[int, Point]:
         """Returns the points when no transaction can change them any more (SETTLED-POINT)."""
         fenced: set[str] = set()
         while True:

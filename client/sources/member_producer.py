@@ -14,7 +14,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from kordon.client.ordered_sender import OrderedSender
 from kordon.client.producer import OrderedProducer
 from kordon.client.requests import WireRequest
-from kordon.client.sources.store import NOT_A_MEMBER, GroupMember
+from kordon.client.sources.store import NOT_A_MEMBER, SourceMember
 from kordon.codecs.bodies import TxnOffsetCommitResponse
 from kordon.codecs.error_codes import Code
 
@@ -40,7 +40,7 @@ _REPLACED: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED}
 class MemberSender(OrderedSender):
     """OrderedSender that says in whose name offsets are committed."""
 
-    member: GroupMember | None = None
+    member: SourceMember | None = None
     """Whose they are."""
 
     async def _do_txn_offset_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_id: str) -> None:
@@ -66,7 +66,7 @@ class MemberProducer(OrderedProducer):
         return self._txn_manager.state is TransactionState.ABORTABLE_ERROR
 
     async def commit_as(
-        self, member: GroupMember, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_id: str
+        self, member: SourceMember, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_id: str
     ) -> None:
         """Adds offsets to the open transaction, in the name of a member (NAMED-GENERATION).
 
@@ -90,7 +90,7 @@ class _MemberOffsets(TxnOffsetCommitHandler):
         sender: MemberSender,
         offsets: Mapping[TopicPartition, OffsetAndMetadata],
         group_id: str,
-        member: GroupMember,
+        member: SourceMember,
     ) -> None:
         super().__init__(sender, offsets, group_id)
         self._member = member

@@ -18,7 +18,7 @@ from kordon.client.sources.assignor import Had, SourceAssignor
 from kordon.client.sources.errors import SourceCountError
 from kordon.client.sources.settings import MOST_PARTITIONS, SourceSettings
 from kordon.client.sources.source_topic import check_count
-from kordon.client.sources.store import GroupMember
+from kordon.client.sources.store import SourceMember
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -30,14 +30,14 @@ _RETRY_SECONDS: Final = 1.0
 """After which a member tries again what the group's coordinator has refused."""
 
 
-class Owner(Protocol):
+class WorkOwner(Protocol):
     """Who does the work of the partitions."""
 
     async def give_up(self, *, is_member: bool) -> None:
         """Ends what is open, before another member may have the partitions."""
         ...
 
-    def take(self, member: GroupMember, partitions: Collection[int]) -> None:
+    def take(self, member: SourceMember, partitions: Collection[int]) -> None:
         """Begins with partitions."""
         ...
 
@@ -55,7 +55,7 @@ class SourceCoordinator(GroupCoordinator):
         owner: Who does the work.
     """
 
-    def __init__(self, client: AIOKafkaClient, settings: SourceSettings, owner: Owner) -> None:
+    def __init__(self, client: AIOKafkaClient, settings: SourceSettings, owner: WorkOwner) -> None:
         self._owner = owner
         self._settings = settings
         self._topic = settings.topic
@@ -113,7 +113,7 @@ class SourceCoordinator(GroupCoordinator):
         except SourceCountError as error:
             self._owner.fail(error)  # the application would not know what these partitions are
         else:
-            self._owner.take(GroupMember(member_id, generation), mine)
+            self._owner.take(SourceMember(member_id, generation), mine)
 
     async def _check_count(self, mine: Collection[int]) -> None:
         """Holds an assignment against the number of partitions that the application knows of."""

@@ -13,7 +13,7 @@ from kordon.client.options import ProducerOptions
 from kordon.client.producer import OrderedProducer
 from kordon.client.sources.member_producer import MemberProducer
 from kordon.client.sources.settings import SourceSettings
-from kordon.client.sources.store import GroupMember, PointStore
+from kordon.client.sources.store import PointStore, SourceMember
 from kordon.codecs.source_points import OFFSET, Point, build
 
 
@@ -22,7 +22,7 @@ class NotCommitted(Exception):  # noqa: N818  its cause is the error
 
 
 class Outgoing(Protocol):
-    """Data and restart points on their way; `Transactions` has them together, `Writes` one after the other."""
+    """Data and restart points on their way: together (`TransactionalOutgoing`), or data first (`PlainOutgoing`)."""
 
     @property
     def owner(self) -> str:
@@ -50,7 +50,7 @@ class Outgoing(Protocol):
         """Begins."""
         ...
 
-    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+    async def put(self, points: Mapping[int, Point], member: SourceMember) -> None:
         """Adds restart points to what is committed next; on an error nothing of it is committed."""
         ...
 
@@ -67,7 +67,7 @@ class Outgoing(Protocol):
         ...
 
 
-class Transactions:
+class TransactionalOutgoing:
     """Data and restart points in one transaction (POINT-WITH-DATA).
 
     Args:
@@ -100,7 +100,7 @@ class Transactions:
         """Begins a transaction."""
         await self.producer.begin_transaction()
 
-    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+    async def put(self, points: Mapping[int, Point], member: SourceMember) -> None:
         """Adds restart points to the transaction; after an error it can only be aborted."""
         topic, group_id = self._settings.topic, self._settings.group_id
         offsets = {
@@ -128,7 +128,7 @@ class Transactions:
         return MemberProducer(**options)
 
 
-class Writes:
+class PlainOutgoing:
     """Data first, and restart points when they are written: at least once.
 
     Args:
@@ -142,7 +142,7 @@ class Writes:
         self.producer = OrderedProducer(**options)
         self._store = store
         self._points: Mapping[int, Point] = {}
-        self._member: GroupMember | None = None
+        self._member: SourceMember | None = None
 
     async def start(self) -> None:
         """Connects."""
@@ -158,7 +158,7 @@ class Writes:
     async def begin(self) -> None:
         """Nothing needs to begin."""
 
-    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+    async def put(self, points: Mapping[int, Point], member: SourceMember) -> None:
         """Keeps restart points until the data are written."""
         self._points, self._member = points, member
 

@@ -12,7 +12,7 @@ from kordon.client.requests import WireRequest
 from kordon.client.sources.holding import Holding
 from kordon.client.sources.listener import SourceRebalanceListener
 from kordon.client.sources.membership import SourceCoordinator
-from kordon.client.sources.outgoing import Outgoing, Transactions, Writes
+from kordon.client.sources.outgoing import Outgoing, PlainOutgoing, TransactionalOutgoing
 from kordon.client.sources.settings import SourceSettings, connection_options
 from kordon.client.sources.source_topic import find_source_topic
 from kordon.client.sources.store import PointStore
@@ -31,7 +31,9 @@ class Session:
         self._client = DialectClient(**connection_options(options))
         self._coordinator: SourceCoordinator | None = None
         store = PointStore(settings.group_id, settings.topic, self, self._client)
-        self.outgoing: Outgoing = Transactions(settings, options) if settings.transactional else Writes(options, store)
+        self.outgoing: Outgoing = (
+            TransactionalOutgoing(settings, options) if settings.transactional else PlainOutgoing(options, store)
+        )
         """What data are sent by."""
         self.holding = Holding(settings, store, self.outgoing, self._rejoin)
         """The partitions."""

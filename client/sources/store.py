@@ -55,7 +55,7 @@ _FENCED_LATER: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class SourceMember:
     """Who commits, and for which assignment (NAMED-GENERATION)."""
 
     member_id: str
@@ -125,7 +125,7 @@ class PointStore:
                 found[row.partition_index] = self._point(row.partition_index, row.metadata)
         return found
 
-    async def write(self, points: Mapping[int, Point], member: GroupMember) -> None:
+    async def write(self, points: Mapping[int, Point], member: SourceMember) -> None:
         """Puts points on record in no transaction.
 
         Raises:
@@ -149,7 +149,7 @@ class PointStore:
             for row in topic.partitions:
                 self._check(row.error_code)
 
-    async def confirm(self, member: GroupMember) -> None:
+    async def confirm(self, member: SourceMember) -> None:
         """Asks the group whether the member's generation is still the group's (MEMBER-FENCES).
 
         Raises:

@@ -18,7 +18,7 @@ from enum import Enum, auto
 from kordon.codecs.source_points import Point
 
 
-class Stage(Enum):
+class TenureStage(Enum):
     """How far a tenure has come."""
 
     READING = auto()
@@ -48,11 +48,11 @@ class Tenure:
         self._partitions = frozenset(partitions)
         self._points: dict[int, Point] = {}
         self._pending: dict[int, Point] | None = None
-        self._stage = Stage.READING
+        self._stage = TenureStage.READING
         self._is_known = True
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> TenureStage:
         """How far it has come."""
         return self._stage
 
@@ -81,12 +81,12 @@ class Tenure:
             What is to be put on record before a transaction begins (OWNER-ON-RECORD): this member's id.
         """
         self._points = {each: replace(settled.get(each, Point()), owner=self._owner) for each in self._partitions}
-        self._stage = Stage.CLAIMING
+        self._stage = TenureStage.CLAIMING
         return {each: point for each, point in self._points.items() if settled.get(each, Point()) != point}
 
     def claimed(self) -> None:
         """Takes note that this is on record."""
-        self._stage = Stage.WRITING
+        self._stage = TenureStage.WRITING
 
     def next_points(self, texts: Mapping[int, str], now_ms: int) -> dict[int, Point]:
         """Returns what is committed next: each number is one more than the last committed (POINT-NUMBER).
@@ -95,7 +95,7 @@ class Tenure:
             NotOwned: One of the partitions is not this member's.
         """
         for each in texts:
-            if self._stage is not Stage.WRITING or each not in self._points:
+            if self._stage is not TenureStage.WRITING or each not in self._points:
                 raise NotOwned(each)
         self._pending = {
             each: Point(self._points[each].number + 1, text, self._owner, now_ms) for each, text in texts.items()
@@ -119,9 +119,9 @@ class Tenure:
             What is to be put on record so that nobody fences this member (ID-ONCE): empty where it may not write, since
             what it knows may be older than what is on record.
         """
-        may_write = self._stage is Stage.WRITING and self._is_known and self._pending is None
+        may_write = self._stage is TenureStage.WRITING and self._is_known and self._pending is None
         self._is_known = self._is_known and (may_write or not self._points)
-        self._stage = Stage.OVER
+        self._stage = TenureStage.OVER
         if not may_write:
             return {}
         return {each: replace(point, owner="") for each, point in self._points.items() if point.owner}
@@ -129,4 +129,4 @@ class Tenure:
     @property
     def keeps_id(self) -> bool:
         """Whether the next tenure may use the same id, once what `release` has returned is on record."""
-        return self._stage is Stage.OVER and self._is_known
+        return self._stage is TenureStage.OVER and self._is_known

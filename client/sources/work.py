@@ -12,7 +12,7 @@ from aiokafka.errors import CommitFailedError, IllegalOperation, KafkaError, Pro
 
 from kordon.client.sources.errors import SourceRebalancedError
 from kordon.client.sources.outgoing import NotCommitted, Outgoing
-from kordon.client.sources.store import GroupMember
+from kordon.client.sources.store import SourceMember
 from kordon.client.sources.tenure import NotOwned, Tenure
 from kordon.codecs.source_points import check_text
 
@@ -29,7 +29,7 @@ _NONE_OPEN: Final = "no transaction is open: begin one first (`async with produc
 _OPEN_ALREADY: Final = "a transaction is open: commit or abort it before another one begins"
 
 
-class OpenTransaction:
+class BegunTransaction:
     """One that the application has begun.
 
     Args:
@@ -37,7 +37,7 @@ class OpenTransaction:
         member: Who commits it.
     """
 
-    def __init__(self, tenure: Tenure, member: GroupMember) -> None:
+    def __init__(self, tenure: Tenure, member: SourceMember) -> None:
         self.tenure = tenure
         self.member = member
         self.texts: dict[int, str] = {}
@@ -60,14 +60,14 @@ class Work:
     def __init__(self, outgoing: Outgoing, lose_track: Callable[[], None]) -> None:
         self._outgoing = outgoing
         self._lose_track = lose_track
-        self._open: OpenTransaction | None = None
+        self._open: BegunTransaction | None = None
 
     @property
-    def opened(self) -> OpenTransaction | None:
+    def opened(self) -> BegunTransaction | None:
         """The transaction that the application has begun and not ended."""
         return self._open
 
-    async def begin(self, tenure: Tenure, member: GroupMember) -> OpenTransaction:
+    async def begin(self, tenure: Tenure, member: SourceMember) -> BegunTransaction:
         """Begins a transaction.
 
         Raises:
@@ -76,7 +76,7 @@ class Work:
         """
         if self._open is not None and not self._open.is_cut:
             raise IllegalOperation(_OPEN_ALREADY)
-        self._open = begun = OpenTransaction(tenure, member)
+        self._open = begun = BegunTransaction(tenure, member)
         try:
             await self._outgoing.begin()
         except BaseException as error:
@@ -87,7 +87,7 @@ class Work:
             raise
         return begun
 
-    def require(self, begun: OpenTransaction | None) -> OpenTransaction:
+    def require(self, begun: BegunTransaction | None) -> BegunTransaction:
         """Checks that something may be written.
 
         Raises:
@@ -103,7 +103,7 @@ class Work:
             raise IllegalOperation(_NONE_OPEN)
         return begun
 
-    def writing(self) -> OpenTransaction:
+    def writing(self) -> BegunTransaction:
         """Returns the transaction in which something is written; is called for each record.
 
         Raises:
@@ -113,7 +113,7 @@ class Work:
         opened = self._open
         return opened if opened is not None and not opened.is_cut else self.require(opened)
 
-    def judge(self, opened: OpenTransaction, error: Exception) -> Exception:
+    def judge(self, opened: BegunTransaction, error: Exception) -> Exception:
         """Returns what an application is told that could not write: that its transaction is over, or why."""
         if opened.is_cut:
             self._end(opened)
@@ -124,7 +124,7 @@ class Work:
             return error
         return SourceRebalancedError(_CUT)
 
-    def restart_at(self, begun: OpenTransaction | None, points: Mapping[int, str]) -> None:
+    def restart_at(self, begun: BegunTransaction | None, points: Mapping[int, str]) -> None:
         """Keeps restart points until the transaction is committed.
 
         Raises:
@@ -140,7 +140,7 @@ class Work:
                 raise _not_owned(partition, opened.tenure)
         opened.texts.update(points)
 
-    async def commit(self, begun: OpenTransaction | None) -> None:
+    async def commit(self, begun: BegunTransaction | None) -> None:
         """Commits the transaction with its restart points.
 
         Raises:
@@ -156,7 +156,7 @@ class Work:
         finally:
             self._end(opened)
 
-    async def abort(self, begun: OpenTransaction | None) -> None:
+    async def abort(self, begun: BegunTransaction | None) -> None:
         """Aborts the transaction; does nothing where that has been done."""
         if begun is None or begun.ended.is_set():
             return
@@ -185,7 +185,7 @@ class Work:
             _log.warning("A transaction was open for longer than drain_timeout_ms when partitions were given up")
             await self._dropped(opened)
 
-    async def _put(self, opened: OpenTransaction) -> None:
+    async def _put(self, opened: BegunTransaction) -> None:
         """Adds the restart points; on an error nothing is committed."""
         try:
             points = opened.tenure.next_points(opened.texts, time.time_ns() // 1_000_000)
@@ -204,7 +204,7 @@ class Work:
             await self._dropped(opened)
             raise
 
-    async def _committed(self, opened: OpenTransaction) -> None:
+    async def _committed(self, opened: BegunTransaction) -> None:
         """Commits; whatever goes wrong now, the record alone knows whether it is committed (ID-ONCE)."""
         try:
             await self._outgoing.commit()
@@ -218,7 +218,7 @@ class Work:
             raise
         opened.tenure.ended(committed=True)
 
-    async def _dropped(self, opened: OpenTransaction) -> None:
+    async def _dropped(self, opened: BegunTransaction) -> None:
         """Aborts; a transaction that cannot be aborted is left to whoever fences it."""
         try:
             await self._outgoing.abort()
@@ -231,7 +231,7 @@ class Work:
         else:
             opened.tenure.ended(committed=False)
 
-    def _end(self, begun: OpenTransaction) -> None:
+    def _end(self, begun: BegunTransaction) -> None:
         begun.ended.set()
         if self._open is begun:
             self._open = None

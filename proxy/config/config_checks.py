@@ -28,7 +28,7 @@ from kordon.proxy.config.config import (
     Upstream,
     UpstreamSasl,
 )
-from kordon.proxy.config.config_source import Key, Problem, Source
+from kordon.proxy.config.config_source import GivenValues, Key, Problem
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -61,7 +61,7 @@ class CheckedConfig:
     warnings: list[Problem] = field(default_factory=list[Problem])
 
 
-def run_checks(sections: Mapping[str, object], source: Source) -> CheckedConfig:
+def run_checks(sections: Mapping[str, object], source: GivenValues) -> CheckedConfig:
     """Runs every check whose sections are there and sound.
 
     Args:

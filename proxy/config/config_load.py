@@ -17,7 +17,16 @@ from pydantic import BaseModel, ValidationError
 from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_checks import run_checks
 from kordon.proxy.config.config_options import options, sections_of
-from kordon.proxy.config.config_source import FLAGS, Key, Problem, Source, Values, dotted, read_sources, variable_of
+from kordon.proxy.config.config_source import (
+    FLAGS,
+    GivenValues,
+    Key,
+    Problem,
+    Values,
+    dotted,
+    read_sources,
+    variable_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -91,7 +100,7 @@ def _position(problem: Problem) -> tuple[int, int, str]:
     return (place.line, place.column, place.source) if place else (0, 0, "")
 
 
-def _validate(source: Source, problems: list[Problem]) -> tuple[Config | None, dict[str, BaseModel]]:
+def _validate(source: GivenValues, problems: list[Problem]) -> tuple[Config | None, dict[str, BaseModel]]:
     """The configuration, if it can be had, and every section that is sound."""
     try:
         config = Config.model_validate(source.values)
@@ -116,7 +125,7 @@ def _remove(values: Values, key: Key) -> None:
     del values[key[-1]]
 
 
-def _sound_sections(source: Source, broken: set[int | str]) -> dict[str, BaseModel]:
+def _sound_sections(source: GivenValues, broken: set[int | str]) -> dict[str, BaseModel]:
     sections: dict[str, BaseModel] = {}
     for name, field in Config.model_fields.items():
         model = sections_of(field.annotation)
@@ -125,7 +134,7 @@ def _sound_sections(source: Source, broken: set[int | str]) -> dict[str, BaseMod
     return sections
 
 
-def _explain(detail: ErrorDetails, source: Source) -> Problem:
+def _explain(detail: ErrorDetails, source: GivenValues) -> Problem:
     """A pydantic error in words that name the cure."""
     key: Key = tuple(part for part in detail["loc"] if part != "[key]")
     if detail["type"] == "missing":

@@ -81,7 +81,7 @@ class Problem:
 
 
 @dataclass(slots=True)
-class Source:
+class GivenValues:
     """Values as they were given, before any model has judged them."""
 
     values: Values = field(default_factory=dict)
@@ -121,7 +121,7 @@ def dotted(key: Key) -> str:
 
 def read_sources(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, object], options: frozenset[Key]
-) -> Source:
+) -> GivenValues:
     """Reads all three sources into one tree.
 
     Args:
@@ -130,7 +130,7 @@ def read_sources(
         flags: Values by key, for keys of `FLAGS`; None is a flag that was not given.
         options: Keys of all options there are.
     """
-    source = Source()
+    source = GivenValues()
     if file is not None:
         _FileReader(file, source).read()
     for name, text in sorted(environment.items()):
@@ -146,7 +146,7 @@ def variable_of(key: Key) -> str:
     return ENVIRONMENT_PREFIX + "__".join(str(part) for part in key).upper()
 
 
-def _read_variable(name: str, text: str, options: frozenset[Key], source: Source) -> None:
+def _read_variable(name: str, text: str, options: frozenset[Key], source: GivenValues) -> None:
     if not name.startswith(ENVIRONMENT_PREFIX) or name in RESERVED_VARIABLES:
         return
     key: Key = tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__"))
@@ -161,7 +161,7 @@ def _read_variable(name: str, text: str, options: frozenset[Key], source: Source
 class _FileReader:
     """Turns YAML nodes into plain values, noting where each key stands."""
 
-    def __init__(self, path: Path, source: Source) -> None:
+    def __init__(self, path: Path, source: GivenValues) -> None:
         self.path = path
         self.source = source
         source.file = Origin(str(path))

@@ -12,7 +12,7 @@ from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
 from kordon.codecs.records import look_batch
-from kordon.codecs.split import CONTROL, Batch, split
+from kordon.codecs.split import CONTROL, LogBatch, split
 from kordon.codecs.unpack import OpenedRecord
 from kordon.codecs.witness import is_witness
 from kordon.proxy.core.errors import UpstreamUnavailable
@@ -36,20 +36,20 @@ class Stretch(NamedTuple):
 
     partition: int
     records: memoryview
-    batches: list[Batch]
+    batches: list[LogBatch]
     """Whole ones, of which the first may begin before the offset."""
     next_offset: int
     """Where to go on."""
     high_watermark: int
 
-    def seen(self, homes: FormerHomes, batch: Batch) -> Visible | Hidden:
+    def seen(self, homes: FormerHomes, batch: LogBatch) -> Visible | Hidden:
         """Says what one of the batches is; see `FormerHomes.look`."""
         is_control = bool(batch.attributes & CONTROL)
         if batch.attributes & _TRANSACTIONAL and not is_control and self._is_witness(batch):
             return Hidden.CONTROL
         return homes.look(self.partition, batch.producer_id, batch.base_offset, is_control=is_control)
 
-    def _is_witness(self, batch: Batch) -> bool:
+    def _is_witness(self, batch: LogBatch) -> bool:
         return is_witness(look_batch(self.records, batch.start), self.records[batch.start : batch.end])
 
 
@@ -87,7 +87,7 @@ class LogWalk:
         stretch = self._stretch(partition, position, fetched)
         return stretch if stretch.batches else stretch._replace(next_offset=stretch.high_watermark)
 
-    async def open(self, stretch: Stretch, batch: Batch, take: Callable[[Sequence[OpenedRecord]], None]) -> bool:
+    async def open(self, stretch: Stretch, batch: LogBatch, take: Callable[[Sequence[OpenedRecord]], None]) -> bool:
         """Opens a batch of a stretch, and gives `take` its records in order and in slices.
 
         Returns:

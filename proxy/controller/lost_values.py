@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from kordon.codecs.split import Batch
+from kordon.codecs.split import LogBatch
 from kordon.codecs.unpack import OpenedRecord
 from kordon.proxy.controller.log_walk import LogWalk
 from kordon.proxy.controller.marker_writer import MarkerWriter
@@ -58,7 +58,7 @@ class LostValues:
             if record.key is not None:
                 self.doubts.hide(bytes(record.key), partition, record.offset)
 
-    def pass_over(self, partition: int, batch: Batch) -> None:
+    def pass_over(self, partition: int, batch: LogBatch) -> None:
         """Abandons the values of a batch that cannot be opened."""
         log.error("value_given_up", topic=self._topic, partition=partition, offset=batch.base_offset)
         self.given_up += max(batch.records, 1)

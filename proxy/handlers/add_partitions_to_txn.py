@@ -46,7 +46,7 @@ from kordon.proxy.handlers.batch_checks import TURN_ON
 from kordon.proxy.handlers.replies import RepliedApi, Reply
 from kordon.proxy.handlers.transactional_produce import NO_PARTITION, TransactionalProduce
 from kordon.proxy.ordering.transactions.adds import Announcement, Course, Plan, coming_homes, course, plan
-from kordon.proxy.ordering.transactions.beliefs import Claim
+from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import listed
@@ -163,7 +163,7 @@ class AddedPartitions(ServedRequest):
         self._held = held
         self._rows = value.v3_and_below_topics
         self._topics = topics
-        self._claim = Claim(
+        self._claim = ProducerClaim(
             f"connection {held.client.number}",
             value.v3_and_below_transactional_id,
             value.v3_and_below_producer_id,

@@ -25,7 +25,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering import lent_epochs
 from kordon.proxy.ordering.lent_epoch_records import key_of
-from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, Claim, Identity, Lent, Refusal
+from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, EpochClaim, Lent, ProducerIdentity, Refusal
 from kordon.proxy.ordering.lent_table import LentTable
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks
@@ -82,7 +82,7 @@ class LendingAnswer:
     """What a producer is told."""
 
     outcome: LendingOutcome
-    identity: Identity | None = None
+    identity: ProducerIdentity | None = None
     code: int = Code.NONE
 
 
@@ -134,7 +134,7 @@ class EpochLending:
         """Ends what is under way."""
         await self._tasks.stop()
 
-    async def serve(self, transactional_id: str, given: Identity | None, call: Call) -> LendingAnswer:
+    async def serve(self, transactional_id: str, given: ProducerIdentity | None, call: Call) -> LendingAnswer:
         """Returns what a producer is told.
 
         Args:
@@ -148,7 +148,7 @@ class EpochLending:
         self.outcomes[told.outcome.value] += 1
         return told
 
-    async def _serve(self, transactional_id: str, given: Identity | None, call: Call) -> LendingAnswer:
+    async def _serve(self, transactional_id: str, given: ProducerIdentity | None, call: Call) -> LendingAnswer:
         self._under_way += 1
         try:
             return await self._lend(key_of(transactional_id), given, call)
@@ -159,8 +159,8 @@ class EpochLending:
         finally:
             self._under_way -= 1
 
-    async def _lend(self, key: str, given: Identity | None, call: Call) -> LendingAnswer:
-        kept, claim = self._kept, Claim(f"{self._name}-{next(self._numbers)}", given)
+    async def _lend(self, key: str, given: ProducerIdentity | None, call: Call) -> LendingAnswer:
+        kept, claim = self._kept, EpochClaim(f"{self._name}-{next(self._numbers)}", given)
         for _ in range(_ROUNDS):
             await kept.read_to_end()
             if kept.table.is_unreadable(key):
@@ -170,7 +170,7 @@ class EpochLending:
                 return await self._unrecorded(call, why) if given is None else _unavailable(why)
             may_take_over = kept.table.may_take_over(key, self._clock())
             decision = lent_epochs.decide(kept.table.lent(key), claim, may_take_over=may_take_over)
-            if isinstance(decision, Identity):
+            if isinstance(decision, ProducerIdentity):
                 return LendingAnswer(LendingOutcome.REPEATED, decision)
             if isinstance(decision, Refusal):
                 return _refused(decision)
@@ -193,7 +193,7 @@ class EpochLending:
             if answer is None:
                 return _unavailable("its broker does not answer")
             if answer.error_code == Code.NONE:
-                return await self._settled(key, token, Identity(answer.producer_id, answer.producer_epoch))
+                return await self._settled(key, token, ProducerIdentity(answer.producer_id, answer.producer_epoch))
             if answer.error_code != Code.CONCURRENT_TRANSACTIONS:
                 if answer.error_code in _TAKES_NOTHING:
                     await self._released(key, token)
@@ -210,7 +210,7 @@ class EpochLending:
                 return None
         return LendingAnswer(LendingOutcome.BUSY)
 
-    async def _settled(self, key: str, token: str, answer: Identity) -> LendingAnswer | None:
+    async def _settled(self, key: str, token: str, answer: ProducerIdentity) -> LendingAnswer | None:
         """Writes what the broker has answered; None: another proxy has taken over."""
         kept = self._kept
         while True:
@@ -221,7 +221,9 @@ class EpochLending:
                 return None
             record, told = found
             if await kept.write(key, record):
-                return LendingAnswer(LendingOutcome.GIVEN, told) if isinstance(told, Identity) else _refused(told)
+                return (
+                    LendingAnswer(LendingOutcome.GIVEN, told) if isinstance(told, ProducerIdentity) else _refused(told)
+                )
 
     async def _released(self, key: str, token: str) -> None:
         """Writes that a call has come to nothing, so that the next request need not wait."""
@@ -239,7 +241,7 @@ class EpochLending:
             return _unavailable("its broker does not answer")
         if answer.error_code:
             return LendingAnswer(LendingOutcome.REFUSED, code=answer.error_code)
-        return LendingAnswer(LendingOutcome.UNRECORDED, Identity(answer.producer_id, answer.producer_epoch))
+        return LendingAnswer(LendingOutcome.UNRECORDED, ProducerIdentity(answer.producer_id, answer.producer_epoch))
 
 
 async def _in_time(call: Call) -> InitProducerIdResponse | None:

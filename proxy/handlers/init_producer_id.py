@@ -30,7 +30,7 @@ from kordon.proxy.core.interception import Ask, Translate
 from kordon.proxy.core.verdicts import LENT_VERSIONS, WITH_IDENTITY, Route
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
 from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, LendingOutcome
-from kordon.proxy.ordering.lent_epochs import Identity
+from kordon.proxy.ordering.lent_epochs import ProducerIdentity
 from kordon.proxy.writes.transactions import Transactions
 
 _WITH_FENCED: Final = 4
@@ -118,7 +118,7 @@ class _Asked(ConferredRequest):
         self._value = value
         said = (value.get("producer_id", _NOBODY), value.get("producer_epoch", _NOBODY))
         self._is_half_said = (said[0] < 0) != (said[1] < 0)
-        self._given = None if min(said) < 0 else Identity(*said)
+        self._given = None if min(said) < 0 else ProducerIdentity(*said)
 
     async def answer(self, ask: Ask) -> InitProducerIdResponse:
         """Answers once the broker has spoken."""
@@ -177,10 +177,10 @@ class _Asked(ConferredRequest):
 
 
 def _failed(code: int) -> InitProducerIdResponse:
-    return _row(code, Identity(_NOBODY, _NOBODY))
+    return _row(code, ProducerIdentity(_NOBODY, _NOBODY))
 
 
-def _row(code: int, identity: Identity) -> InitProducerIdResponse:
+def _row(code: int, identity: ProducerIdentity) -> InitProducerIdResponse:
     return InitProducerIdResponse(
         throttle_time_ms=0, error_code=code, producer_id=identity.producer_id, producer_epoch=identity.epoch
     )

@@ -23,10 +23,10 @@ from kordon.codecs.bodies import (
 from kordon.codecs.error_codes import Code
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.produce import (
-    Outcome,
     PartitionData,
     ProduceRequest,
     TopicData,
+    WriteOutcome,
     look_produce,
 )
 from kordon.codecs.retag import set_transactional
@@ -57,7 +57,7 @@ _WITHOUT_ID: Final = Unfit(
 )
 _WITHOUT_COPIES: Final = Unfit(Code.INVALID_REQUIRED_ACKS, "A batch of a transaction needs acks=all")
 _WITH_TOPIC_IDS: Final = 13
-TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[Outcome]]
+TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[WriteOutcome]]
 """A topic's name and id as the client gave them, and what came of its entries."""
 
 
@@ -289,7 +289,7 @@ class WalkedProduce(ServedRequest):
         refused, left = [*self.refused], list[TopicData]()
         for row in self.request.topic_data:
             if code := codes.get(self._name(row)):
-                outcomes = [Outcome(each.partition, code) for each in row.partition_data]
+                outcomes = [WriteOutcome(each.partition, code) for each in row.partition_data]
                 refused.append((row.name, row.topic_id, outcomes))
             else:
                 left.append(row)
@@ -365,17 +365,17 @@ class _Intake:
         is_mistaken = row.undeleted_partition_count != NO_COUNT and not self._view.is_physical
         for number, records in row.partition_data:
             if topic is None or is_mistaken:
-                self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
+                self._refuse(topic, row.name, WriteOutcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
             else:
                 self._partition(topic, number, records, row)
 
     def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
         stream = self._view.find(topic.layout, number)
         if isinstance(stream, Code):
-            self._refuse(topic, row.name, Outcome(number, refusal(stream, topic.layout, row.layout_epoch)))
+            self._refuse(topic, row.name, WriteOutcome(number, refusal(stream, topic.layout, row.layout_epoch)))
             return
         if self._acks not in _ACKS:
-            self._refuse(topic, row.name, Outcome(number, Code.INVALID_REQUIRED_ACKS))
+            self._refuse(topic, row.name, WriteOutcome(number, Code.INVALID_REQUIRED_ACKS))
             return
         prepared = self._prepared
         batch: CheckedBatch | Unfit | None = None
@@ -385,13 +385,13 @@ class _Intake:
             batch = look_records(self._version, records, self._opened_bytes, no_transaction=self._no_transaction)
         if isinstance(batch, Unfit) or records is None:
             assert isinstance(batch, Unfit), "without records there is no batch"
-            self._refuse(topic, row.name, Outcome(number, batch.code, error_message=batch.message))
+            self._refuse(topic, row.name, WriteOutcome(number, batch.code, error_message=batch.message))
             return
         ground: Ground | None = None
         if prepared is not None and is_transactional(records):
             admitted = prepared.admit(topic, stream, batch)
             if isinstance(admitted, Unfit):
-                self._refuse(topic, row.name, Outcome(number, admitted.code, error_message=admitted.message))
+                self._refuse(topic, row.name, WriteOutcome(number, admitted.code, error_message=admitted.message))
                 return
             ground = admitted
             set_transactional(records, 0, is_transactional=False)
@@ -413,7 +413,7 @@ class _Intake:
         self.taken.append((topic, write))
         self._dispatcher.add(topic, stream, write)
 
-    def _refuse(self, topic: ManagedTopic | None, name: str, outcome: Outcome) -> None:
+    def _refuse(self, topic: ManagedTopic | None, name: str, outcome: WriteOutcome) -> None:
         self.pending.place(outcome)
         stream = self._view.stream(outcome.partition)
         self._dispatcher.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
@@ -430,7 +430,7 @@ def _view(records: bytes | None) -> memoryview | None:
     return None if records is None else memoryview(bytearray(records))
 
 
-def _row(outcome: Outcome) -> ProduceResponsePartition:
+def _row(outcome: WriteOutcome) -> ProduceResponsePartition:
     return ProduceResponsePartition(
         index=outcome.partition,
         error_code=outcome.error_code,

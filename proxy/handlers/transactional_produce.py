@@ -48,7 +48,7 @@ from kordon.proxy.kafka.batches import BatchIdentity
 from kordon.proxy.kafka.witness_batch import build_witness
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.transactions.beliefs import Claim, Ground, Inquiry, Step
+from kordon.proxy.ordering.transactions.beliefs import Ground, Inquiry, ProducerClaim, Step
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.proxy.writes.transactions import Transactions
@@ -75,7 +75,7 @@ def protocol_of(version: int) -> Protocol:
 
 
 @dataclass(slots=True, eq=False)
-class _Asked:
+class _OpenQuestion:
     """A question on a client's connection, for whoever rests on its answer."""
 
     code: int = Code.NONE
@@ -87,12 +87,12 @@ class _Asked:
 
 
 @dataclass(slots=True, eq=False)
-class _Place:
+class _Addressed:
     """A physical partition to which batches of a request's transaction go."""
 
     topic: ManagedTopic
     partition: int
-    asked: list[_Asked] = field(default_factory=list[_Asked])
+    asked: list[_OpenQuestion] = field(default_factory=list[_OpenQuestion])
     """What its client's broker has been asked for it."""
     asks_leader: bool = False
     is_sound: bool = False
@@ -111,21 +111,21 @@ class _Entry(NamedTuple):
     """A batch that waits for its place in a line."""
 
     home: Stay
-    place: _Place
+    place: _Addressed
     records: memoryview | None
     batch: CheckedBatch
     """What the records came to when they were looked at."""
 
 
-class Connection:
+class ConnectionWork:
     """What is under way on one client's connection."""
 
     def __init__(self, number: int) -> None:
         self.principal = f"connection {number}"
         self.last: asyncio.Event | None = None
         """Is set when the batches of the last request are in line."""
-        self.witnesses: dict[tuple[Claim, ManagedTopic, int, Ground], _Asked] = {}
-        self.rights: dict[Claim, _Asked] = {}
+        self.witnesses: dict[tuple[ProducerClaim, ManagedTopic, int, Ground], _OpenQuestion] = {}
+        self.rights: dict[ProducerClaim, _OpenQuestion] = {}
 
 
 class TransactionalProduce:
@@ -141,7 +141,7 @@ class TransactionalProduce:
         self.may_serve = may_serve
         self.asked = 0
         """How often clients' brokers were asked for rights; only rises."""
-        self._connections: WeakKeyDictionary[Client, Connection] = WeakKeyDictionary()
+        self._connections: WeakKeyDictionary[Client, ConnectionWork] = WeakKeyDictionary()
 
     @property
     def witnesses(self) -> Mapping[str, int]:
@@ -170,7 +170,7 @@ class TransactionalProduce:
         """
         connection = self._connections.get(client)
         if connection is None:
-            connection = self._connections[client] = Connection(client.number)
+            connection = self._connections[client] = ConnectionWork(client.number)
         prepared = PreparedProduce(self, version, asked, connection)
         for topic, parts in found:
             for stream, records in parts:
@@ -193,7 +193,7 @@ class PreparedProduce:
     """
 
     def __init__(
-        self, produce: TransactionalProduce, version: int, asked: ProduceRequest, connection: Connection
+        self, produce: TransactionalProduce, version: int, asked: ProduceRequest, connection: ConnectionWork
     ) -> None:
         self.questions: tuple[Question, ...] = ()
         self.protocol = protocol_of(version)
@@ -203,9 +203,9 @@ class PreparedProduce:
         self._connection = connection
         self._now = asyncio.get_running_loop().time()
         self._may_serve = produce.may_serve()
-        self._claim: Claim | None = None
+        self._claim: ProducerClaim | None = None
         self._entries: dict[tuple[ManagedTopic, Stream], _Entry] = {}
-        self._places: dict[tuple[ManagedTopic, int], _Place] = {}
+        self._places: dict[tuple[ManagedTopic, int], _Addressed] = {}
         self._witnesses: dict[tuple[ManagedTopic, int], Ground] = {}
         self._right: str | None = None
         """A topic by which the right to the transactional id is asked for."""
@@ -219,17 +219,17 @@ class PreparedProduce:
             batch: What the records came to when they were looked at.
         """
         if self._claim is None:
-            self._claim = Claim(self._connection.principal, self._transactional_id, *batch[:2])
+            self._claim = ProducerClaim(self._connection.principal, self._transactional_id, *batch[:2])
         home = topic.open_home(stream, may_serve=self._may_serve)
         if not isinstance(home, Stay):
             return  # it is not held (T23): a fence may outlast its transaction
         place = self._places.get((topic, home.partition))
         if place is None:
-            place = self._places[topic, home.partition] = _Place(topic, home.partition)
+            place = self._places[topic, home.partition] = _Addressed(topic, home.partition)
             self._look(place, self._claim)
         self._entries[topic, stream] = _Entry(home, place, records, batch)
 
-    def _look(self, place: _Place, claim: Claim) -> None:
+    def _look(self, place: _Addressed, claim: ProducerClaim) -> None:
         topic, q = place.topic, place.partition
         if not topic.takes_transactions:
             self._need_right(place, claim)  # the layout is changed for good, and not for anybody
@@ -247,7 +247,7 @@ class PreparedProduce:
             key = (claim, topic, q, ground)
             under_way = self._connection.witnesses.get(key)
             if under_way is None:
-                under_way = self._connection.witnesses[key] = _Asked()
+                under_way = self._connection.witnesses[key] = _OpenQuestion()
                 self._witnesses[topic, q] = ground
             place.asked.append(under_way)
             return
@@ -255,10 +255,10 @@ class PreparedProduce:
             self._need_right(place, claim)
         place.asks_leader = not beliefs.is_open(claim, q, ground)
 
-    def _need_right(self, place: _Place, claim: Claim) -> None:
+    def _need_right(self, place: _Addressed, claim: ProducerClaim) -> None:
         right = self._connection.rights.get(claim)
         if right is None:
-            right = self._connection.rights[claim] = _Asked()
+            right = self._connection.rights[claim] = _OpenQuestion()
             self._right = place.topic.name
         place.asked.append(right)
 
@@ -316,7 +316,7 @@ class PreparedProduce:
         is_there = topic.open_home(stream, may_serve=self._may_serve) == entry.home
         return entry.place.admitted if is_there else _LATER
 
-    def _judge(self, place: _Place) -> Ground | Unfit:
+    def _judge(self, place: _Addressed) -> Ground | Unfit:
         """Returns on what batches rest that go to a physical partition now, or why none does."""
         if (code := place.refusal) != Code.NONE:
             return Unfit(code, f"The transaction is refused by the client's broker: {name_of(code)}")
@@ -329,7 +329,7 @@ class PreparedProduce:
         is_open = transactions.beliefs(place.topic).is_open(claim, place.partition, ground)
         return ground if is_open else _LATER
 
-    def _is_unknown(self, place: _Place) -> bool:
+    def _is_unknown(self, place: _Addressed) -> bool:
         """Whether a place's topic has no transactions yet, or nobody knows who leads there."""
         return (
             not place.topic.takes_transactions
@@ -346,7 +346,7 @@ class PreparedProduce:
                 place.unfit = place.unfit or refusal
         await self._produce.transactions.lead(topic, {place.partition for place in places})
 
-    async def _ask_leader(self, place: _Place) -> None:
+    async def _ask_leader(self, place: _Addressed) -> None:
         transactions, topic, q, claim = self._produce.transactions, place.topic, place.partition, self._claim
         ground = transactions.ground(topic, q)
         if ground is None or claim is None or place.refusal != Code.NONE:
@@ -356,7 +356,7 @@ class PreparedProduce:
         if await transactions.ask(topic, q, claim, ground) is Step.REFUSE:
             place.unfit = _NOT_OPEN
 
-    def _right_question(self, claim: Claim, topic: str) -> Question:
+    def _right_question(self, claim: ProducerClaim, topic: str) -> Question:
         asked = self._connection.rights[claim]
         row = AddPartitionsToTxnRequestTopic(name=topic, partitions=[NO_PARTITION])
         body = AddPartitionsToTxnRequest(
@@ -377,7 +377,7 @@ class PreparedProduce:
 
         return _question(apis.ADD_PARTITIONS_TO_TXN, _ADD_VERSION, body, told)
 
-    def _witness_question(self, claim: Claim) -> Question:
+    def _witness_question(self, claim: ProducerClaim) -> Question:
         batch = build_witness(BatchIdentity(claim.producer_id, claim.epoch, 0), Protocol.V2)
         inquiries: dict[tuple[str, int], tuple[Inquiry, ManagedTopic]] = {}
         rows: dict[str, ProduceRequestTopic] = {}
@@ -394,7 +394,10 @@ class PreparedProduce:
         return _question(apis.PRODUCE, _V2_SINCE, body, partial(self._witnessed, claim, inquiries))
 
     def _witnessed(
-        self, claim: Claim, inquiries: dict[tuple[str, int], tuple[Inquiry, ManagedTopic]], answer: ProduceResponse
+        self,
+        claim: ProducerClaim,
+        inquiries: dict[tuple[str, int], tuple[Inquiry, ManagedTopic]],
+        answer: ProduceResponse,
     ) -> None:
         """Takes in what became of witnesses. A place that the answer lacks is not written to."""
         codes = {
@@ -403,7 +406,7 @@ class PreparedProduce:
         for place, (inquiry, topic) in inquiries.items():
             self._tell(claim, inquiry, topic, codes.get(place, Code.NOT_LEADER_OR_FOLLOWER))
 
-    def _tell(self, claim: Claim, inquiry: Inquiry, topic: ManagedTopic, code: int) -> None:
+    def _tell(self, claim: ProducerClaim, inquiry: Inquiry, topic: ManagedTopic, code: int) -> None:
         transactions = self._produce.transactions
         transactions.witnesses.count(code)
         beliefs = transactions.beliefs(topic)
@@ -422,7 +425,7 @@ class PreparedProduce:
             asked.say(code)
 
 
-def _is_of(batch: CheckedBatch, claim: Claim) -> bool:
+def _is_of(batch: CheckedBatch, claim: ProducerClaim) -> bool:
     """Whether a batch is of a claim's producer, in the same epoch."""
     return batch.producer_id == claim.producer_id and batch.producer_epoch == claim.epoch
 

@@ -23,7 +23,7 @@ _NOBODY = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Question:
+class _ProducerQuestion:
     partition: int
     producer_id: int
     answer: asyncio.Future[LeaderAnswer | None]
@@ -40,7 +40,7 @@ class OpenProducers:
         self.asked = 0
         self._ends = ends
         self._tasks = tasks
-        self._waiting: defaultdict[_Place, list[_Question]] = defaultdict(list)
+        self._waiting: defaultdict[_Place, list[_ProducerQuestion]] = defaultdict(list)
         self._asking: set[_Place] = set()
 
     async def ask(self, topic: str, partition: int, node_id: int, producer_id: int) -> LeaderAnswer | None:
@@ -52,7 +52,7 @@ class OpenProducers:
         Returns:
             None: it does not answer, or another broker leads the partition.
         """
-        question = _Question(partition, producer_id, asyncio.get_running_loop().create_future())
+        question = _ProducerQuestion(partition, producer_id, asyncio.get_running_loop().create_future())
         place = topic, node_id
         self._waiting[place].append(question)
         if place not in self._asking:
@@ -74,7 +74,7 @@ class OpenProducers:
             # If it failed, nobody else would ask for who has come meanwhile.
             _say_nothing(self._waiting.pop(place, ()))
 
-    async def _ask(self, topic: str, questions: list[_Question]) -> None:
+    async def _ask(self, topic: str, questions: list[_ProducerQuestion]) -> None:
         wanted: defaultdict[int, set[int]] = defaultdict(set)
         for each in questions:
             wanted[each.partition].add(each.producer_id)
@@ -88,7 +88,7 @@ class OpenProducers:
                 each.answer.set_result(answers[each.partition][each.producer_id])
 
 
-def _say_nothing(questions: Iterable[_Question]) -> None:
+def _say_nothing(questions: Iterable[_ProducerQuestion]) -> None:
     for each in questions:
         if not each.answer.done():
             each.answer.set_result(None)

@@ -21,7 +21,7 @@ import structlog
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import CRC_AT, CRC_FROM, CURRENT_MAGIC
-from kordon.codecs.split import COMPRESSION, Batch
+from kordon.codecs.split import COMPRESSION, LogBatch
 from kordon.codecs.unpack import OpenedRecord, UnpackedTooLarge, records_in, unpacked
 from kordon.proxy.core.errors import KordonError
 
@@ -74,7 +74,7 @@ class Opener:
         self._turn = time.monotonic()
 
     async def open(
-        self, place: BatchAddress, batch: Batch, data: memoryview, take: Callable[[list[OpenedRecord]], None]
+        self, place: BatchAddress, batch: LogBatch, data: memoryview, take: Callable[[list[OpenedRecord]], None]
     ) -> None:
         """Opens a batch.
 
@@ -97,7 +97,7 @@ class Opener:
                 raise
             raise self._pass_over(name, batch, error) from error
 
-    async def _open(self, batch: Batch, data: memoryview, take: Callable[[list[OpenedRecord]], None]) -> None:
+    async def _open(self, batch: LogBatch, data: memoryview, take: Callable[[list[OpenedRecord]], None]) -> None:
         plain = self._plain_if_little(batch, data)
         async with self._one if plain is None else nullcontext():  # so that the worker holds one large batch at most
             if plain is None:
@@ -106,7 +106,7 @@ class Opener:
                 take(records)
                 await self._give_way()
 
-    def _plain_if_little(self, batch: Batch, data: memoryview) -> memoryview | None:
+    def _plain_if_little(self, batch: LogBatch, data: memoryview) -> memoryview | None:
         if batch.magic == CURRENT_MAGIC and not batch.attributes & COMPRESSION:
             return data
         if len(data) > _LITTLE_PACKED_BYTES:
@@ -122,7 +122,7 @@ class Opener:
             await asyncio.sleep(0)
             self._turn = time.monotonic()
 
-    def _pass_over(self, name: tuple[BatchAddress, bytes], batch: Batch, error: WireError) -> PassedOver:
+    def _pass_over(self, name: tuple[BatchAddress, bytes], batch: LogBatch, error: WireError) -> PassedOver:
         reason: Reason = "too_large" if isinstance(error, UnpackedTooLarge) else "unreadable"
         place, _ = name
         self._known[name] = reason
@@ -133,7 +133,7 @@ class Opener:
         return PassedOver(reason)
 
 
-def _is_damaged(batch: Batch, data: memoryview) -> bool:
+def _is_damaged(batch: LogBatch, data: memoryview) -> bool:
     if batch.magic != CURRENT_MAGIC:
         return False  # brokers hold what they store against its checksum
     return int(google_crc32c.value(bytes(data[CRC_FROM:]))) != int.from_bytes(data[CRC_AT:CRC_FROM], "big")

@@ -18,7 +18,7 @@ from kordon.proxy.kafka.batches import BatchIdentity
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.producer import send_witnesses
 from kordon.proxy.kafka.witness_batch import build_witness
-from kordon.proxy.ordering.transactions.beliefs import Claim
+from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.proxy.ordering.transactions.events import Protocol
 
 _CONNECTIONS: Final = 8
@@ -50,10 +50,10 @@ class WitnessWriter:
     def __init__(self, links: BrokerConnections) -> None:
         self.outcomes: Counter[str] = Counter()
         self._links = links
-        self._open: dict[tuple[int, Claim], _Request] = {}
+        self._open: dict[tuple[int, ProducerClaim], _Request] = {}
         """By broker and transaction, what is about to be sent."""
 
-    async def write(self, topic: str, partition: int, node_id: int, claim: Claim, sequence: int) -> int:
+    async def write(self, topic: str, partition: int, node_id: int, claim: ProducerClaim, sequence: int) -> int:
         """Writes a witness with acks=all.
 
         Args:
@@ -82,7 +82,7 @@ class WitnessWriter:
         """Counts what became of a witness, also of one that was written on a client's own connection."""
         self.outcomes["written" if code == Code.NONE else name_of(code)] += 1
 
-    async def _send(self, node_id: int, claim: Claim, request: _Request) -> None:
+    async def _send(self, node_id: int, claim: ProducerClaim, request: _Request) -> None:
         """Sends what joins a request within this turn of the loop."""
         try:
             await asyncio.sleep(0)
@@ -95,6 +95,6 @@ class WitnessWriter:
             self._close(node_id, claim, request)
             request.over.set()
 
-    def _close(self, node_id: int, claim: Claim, request: _Request) -> None:
+    def _close(self, node_id: int, claim: ProducerClaim, request: _Request) -> None:
         if self._open.get((node_id, claim)) is request:
             del self._open[node_id, claim]

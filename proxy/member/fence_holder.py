@@ -21,7 +21,7 @@ from kordon.proxy.member.leadership import Leadership
 from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.member.served import ServedParts
 from kordon.proxy.ordering.images import ImageParts
-from kordon.proxy.ordering.member import Acknowledge, Adopt, Announce, Command, Forget, Hold, Member, Release
+from kordon.proxy.ordering.member import Acknowledge, Adopt, Command, Expect, Forget, Hold, Member, Release
 from kordon.proxy.ordering.records import AckRecord, AnnouncementRecord, FenceRecord, TopicRecord, dump
 from kordon.proxy.ordering.takeover import outdates_views
 from kordon.proxy.ordering.transactions.adds import Announcement
@@ -82,7 +82,7 @@ class FenceHolder:
             case Acknowledge(ack):
                 self._notes.acknowledged(ack, offset)
                 self._acknowledge(ack)
-            case Announce(record):
+            case Expect(record):
                 self._announce(record)
 
     def on_known(self) -> None:

@@ -111,7 +111,7 @@ class Claim:
 Said: TypeAlias = Start | Claim
 
 
-class _Standing(NamedTuple):
+class _StandingRecord(NamedTuple):
     """A record that stands in the log."""
 
     offset: int
@@ -169,9 +169,9 @@ class Place:
         """Of the last start that counts."""
         self._ended: tuple[int, ...] = ()
         """What those that count have ended."""
-        self._starts: dict[str, _Standing] = {}
+        self._starts: dict[str, _StandingRecord] = {}
         """By key, in the order of the log."""
-        self._claims: dict[str, _Standing] = {}
+        self._claims: dict[str, _StandingRecord] = {}
         self._done: dict[int, Done] = {}
         """By incarnation, of all that stands."""
 
@@ -211,10 +211,10 @@ class Place:
             self._claims.pop(key, None)
             self._starts.pop(key, None)
         elif isinstance(said, Start):
-            self._starts[key] = _Standing(offset, said.name, size, timestamp_ms, said.ends, said.ended)
+            self._starts[key] = _StandingRecord(offset, said.name, size, timestamp_ms, said.ends, said.ended)
             self._add(said.name, said.done)
         else:
-            self._claims[key] = _Standing(offset, said.incarnation, size, timestamp_ms)
+            self._claims[key] = _StandingRecord(offset, said.incarnation, size, timestamp_ms)
             self._add(said.incarnation, said.done)
             return
         self._reckon()

@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
+from kordon.proxy.ordering.lent_epochs import EpochClaim, Lent, ProducerIdentity
 from kordon.proxy.ordering.versioned_values import read_value
 
 VERSION: Final = 1
@@ -101,9 +101,9 @@ def load(value: bytes) -> Lent | None:
         return None
     claim = None
     if read.claim is not None:
-        claim = Claim(read.claim.token, _identity(read.claim.given), read.claim.epochs)
+        claim = EpochClaim(read.claim.token, _identity(read.claim.given), read.claim.epochs)
     return Lent(read.number, _identity(read.current), _identity(read.last), read.doubtful, claim)
 
 
-def _identity(pair: tuple[int, int] | None) -> Identity | None:
-    return None if pair is None else Identity(*pair)
+def _identity(pair: tuple[int, int] | None) -> ProducerIdentity | None:
+    return None if pair is None else ProducerIdentity(*pair)

@@ -36,19 +36,19 @@ TAKE_OVER_SECONDS: Final = 15.0
 _MOST_EPOCHS: Final = 2
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """What a broker knows a producer by."""
 
     producer_id: int
     epoch: int
 
 
-class Claim(NamedTuple):
+class EpochClaim(NamedTuple):
     """A request for which the broker is called."""
 
     token: str
     """Of the request for which it is made, in one proxy; no other has the same."""
-    given: Identity | None
+    given: ProducerIdentity | None
     """What the producer says that it is; None: it is a new instance."""
     epochs: int = 1
     """That its proxy may take: two if the broker has had to end a transaction, which takes one."""
@@ -60,13 +60,13 @@ class Lent:
 
     number: int
     """Rises by one with each record that counts."""
-    current: Identity | None
+    current: ProducerIdentity | None
     """What the newest instance was given last; None: nobody has got anything through Kordon."""
-    last: Identity | None = None
+    last: ProducerIdentity | None = None
     """What that instance had before, and gave for `current`; None: it had nothing."""
     doubtful: int = 0
     """Epochs that proxies may have taken, or may still take, which have not told of them."""
-    claim: Claim | None = None
+    claim: EpochClaim | None = None
     """The request that is under way."""
 
 
@@ -79,7 +79,7 @@ class Refusal(Enum):
     """Somebody else is calling the broker: CONCURRENT_TRANSACTIONS, upon which clients ask again."""
 
 
-Decision: TypeAlias = Lent | Identity | Refusal
+Decision: TypeAlias = Lent | ProducerIdentity | Refusal
 """The record that claims a call of the broker, what the producer is told without one, or why it gets nothing."""
 
 
@@ -95,7 +95,7 @@ def counts(lent: Lent | None, record: Lent) -> bool:
     return lent is None or record.number > lent.number
 
 
-def decide(lent: Lent | None, asked: Claim, *, may_take_over: bool) -> Decision:
+def decide(lent: Lent | None, asked: EpochClaim, *, may_take_over: bool) -> Decision:
     """Decides on an InitProducerId request, by all that stands in the log since it came.
 
     Args:
@@ -114,7 +114,7 @@ def decide(lent: Lent | None, asked: Claim, *, may_take_over: bool) -> Decision:
     return Refusal.FENCED
 
 
-def _decide_beside(lent: Lent, claim: Claim, asked: Claim, *, may_take_over: bool) -> Decision:
+def _decide_beside(lent: Lent, claim: EpochClaim, asked: EpochClaim, *, may_take_over: bool) -> Decision:
     if not may_take_over:
         return Refusal.BUSY
     if asked.given is None or asked.given == claim.given:
@@ -122,7 +122,7 @@ def _decide_beside(lent: Lent, claim: Claim, asked: Claim, *, may_take_over: boo
     return Refusal.FENCED
 
 
-def _claimed(lent: Lent, asked: Claim) -> Lent:
+def _claimed(lent: Lent, asked: EpochClaim) -> Lent:
     left = lent.claim.epochs if lent.claim is not None else 0
     return replace(lent, number=lent.number + 1, doubtful=lent.doubtful + left, claim=asked)
 
@@ -162,7 +162,7 @@ def repeated(lent: Lent) -> Lent:
     return replace(lent, number=lent.number + 1)
 
 
-def settled(lent: Lent, token: str, answer: Identity) -> tuple[Lent, Identity | Refusal] | None:
+def settled(lent: Lent, token: str, answer: ProducerIdentity) -> tuple[Lent, ProducerIdentity | Refusal] | None:
     """Returns the record of what the broker has answered, and what the producer is told once that counts.
 
     Args:
@@ -183,7 +183,7 @@ def settled(lent: Lent, token: str, answer: Identity) -> tuple[Lent, Identity | 
     return record, answer if is_granted else Refusal.FENCED
 
 
-def _epochs_taken(current: Identity, answer: Identity) -> int:
+def _epochs_taken(current: ProducerIdentity, answer: ProducerIdentity) -> int:
     """Returns how many epochs have been taken since one was given."""
     if answer.producer_id == current.producer_id:
         return answer.epoch - current.epoch

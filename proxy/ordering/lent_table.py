@@ -23,7 +23,7 @@ MOST_IDS: Final = 100_000
 
 
 @dataclass(slots=True)
-class _Known:
+class _KnownLent:
     lent: Lent | None
     """None: its last record is of a later version."""
     written_ms: int
@@ -42,8 +42,8 @@ class LentTable:
     """
 
     def __init__(self, most_ids: int = MOST_IDS) -> None:
-        self._known: dict[str, _Known] = {}
-        self._spoilt: dict[str, _Known] = {}
+        self._known: dict[str, _KnownLent] = {}
+        self._spoilt: dict[str, _KnownLent] = {}
         self._most_ids = most_ids
 
     def __len__(self) -> int:
@@ -83,7 +83,7 @@ class LentTable:
         if known is not None and record is not None and not lent_epochs.counts(known.lent, record):
             self._spoil(key, known, now)
             return False
-        self._known[key] = _Known(record, written_ms, now)
+        self._known[key] = _KnownLent(record, written_ms, now)
         self._spoilt.pop(key, None)
         return True
 
@@ -105,7 +105,7 @@ class LentTable:
         if known is not None:
             self._spoil(key, known, now)
 
-    def _spoil(self, key: str, known: _Known, now: float) -> None:
+    def _spoil(self, key: str, known: _KnownLent, now: float) -> None:
         known.spoilt_at = now
         self._spoilt[key] = known
 

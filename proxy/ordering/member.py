@@ -65,13 +65,13 @@ class Acknowledge:
 
 
 @dataclass(frozen=True)
-class Announce:
+class Expect:
     """Have AddPartitionsToTxn mean the coming homes too, and acknowledge that something is to come (DOUBLE-ADD)."""
 
     record: AnnouncementRecord
 
 
-Command = Hold | Release | Adopt | Forget | Acknowledge | Announce
+Command = Hold | Release | Adopt | Forget | Acknowledge | Expect
 
 
 class Member:
@@ -150,7 +150,7 @@ class Member:
     def standing(self) -> list[tuple[str, Command]]:
         """Returns what the records amount to that were read since `forget`, by the key of the record that says so."""
         adopted = [(f"topic/{name}", self._adopt(name, record)) for name, record in self._topics.items()]
-        announced = [(f"announcement/{name}", Announce(each)) for name, each in self.announcements.items()]
+        announced = [(f"announcement/{name}", Expect(each)) for name, each in self.announcements.items()]
         fenced = [(f"fence/{name}", self._hold(name, fence)) for name, fence in self._fences.items()]
         return [*adopted, *announced, *fenced]
 
@@ -183,7 +183,7 @@ class Member:
                 return self._on_fence(rest, value)
             case "announcement", AnnouncementRecord():
                 self.announcements[rest] = value
-                return [Announce(value)]
+                return [Expect(value)]
             case "announcement", None:
                 self.announcements.pop(rest, None)
             case _:

@@ -50,7 +50,7 @@ class _Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _PositionValue:
     version: Literal[1]
     generation_id: int
     sequence: int
@@ -58,7 +58,7 @@ class _Value:
     topics: Mapping[str, _Rows]
 
 
-_VALUE: Final = TypeAdapter(_Value)
+_VALUE: Final = TypeAdapter(_PositionValue)
 _PLACE: Final = TypeAdapter(MemberKey)
 
 
@@ -80,7 +80,7 @@ def place_of(key: str) -> MemberKey | None:
 def dump(report: MemberReport) -> bytes:
     """Writes a record's value."""
     topics = {name: _Rows(each.owned, tuple(each.wanted)) for name, each in report.topics.items()}
-    return _VALUE.dump_json(_Value(VERSION, report.generation_id, report.sequence, report.said_ms, topics))
+    return _VALUE.dump_json(_PositionValue(VERSION, report.generation_id, report.sequence, report.said_ms, topics))
 
 
 def load(value: bytes) -> MemberReport | None:

@@ -40,7 +40,7 @@ class NoClaims(Exception):  # noqa: N818  a state of the world, not a fault of t
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PartitionHolder:
     """A member that has a partition now."""
 
     member_id: str
@@ -63,7 +63,7 @@ class OpenRanges:
     """How many offsets are done behind the first gap."""
     since_ms: int
     """Since when the first open range has begun where it does."""
-    holder: Holder | None
+    holder: PartitionHolder | None
     """None: nobody has it, or it is not known."""
 
 
@@ -124,7 +124,7 @@ def _row(
     place: Place,
     claims: ClaimsLog,
     names: dict[UUID, str],
-    holders: dict[tuple[str, int], Holder],
+    holders: dict[tuple[str, int], PartitionHolder],
 ) -> OpenRanges:
     name = names.get(key.topic_id, str(key.topic_id))
     gap = claims.gaps.get(key)
@@ -153,15 +153,15 @@ async def _names(brokers: Brokers) -> dict[UUID, str]:
     return {topic_id: topic_of_face(name) or name for topic_id, name in rows}
 
 
-async def _holders(brokers: Brokers, group_id: str) -> dict[tuple[str, int], Holder]:
+async def _holders(brokers: Brokers, group_id: str) -> dict[tuple[str, int], PartitionHolder]:
     """Returns who has which partition, as far as the coordinator tells it."""
     with suppress(UpstreamUnavailable):
         client = await brokers.coordinator(CoordinatorKind.GROUP, group_id, "group_gaps")
         version = client.version(describe_groups.API.key, _DESCRIBE_VERSIONS)
         answer = await client.ask(describe_groups.API, version, DescribeGroupsRequest(groups=[group_id]))
-        found: dict[tuple[str, int], Holder] = {}
+        found: dict[tuple[str, int], PartitionHolder] = {}
         for member in answer.groups[0].members:
-            holder = Holder(member.member_id, member.client_id, member.client_host.removeprefix("/"))
+            holder = PartitionHolder(member.member_id, member.client_id, member.client_host.removeprefix("/"))
             with suppress(WireError):
                 told = consumer_protocol.parse_versioned(consumer_protocol.ASSIGNMENT, member.member_assignment).value
                 found |= {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.split import CONTROL, Batch, split
+from kordon.codecs.split import CONTROL, LogBatch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import PartitionEnds, TopicsRefused
@@ -176,12 +176,12 @@ class LayoutsCheck:
                 return False
         return True
 
-    async def _batches(self, topic: str, partition: int, offsets: range) -> AsyncIterator[Batch]:
+    async def _batches(self, topic: str, partition: int, offsets: range) -> AsyncIterator[LogBatch]:
         position, empty = offsets.start, 0
         while position < offsets.stop and empty < _EMPTY_ANSWERS:
             _, records = (await self._ends.read_behind(topic, {partition: position}))[partition]
             try:
-                found: Iterable[Batch] = [each for each in split(records) if each.next_offset > position]
+                found: Iterable[LogBatch] = [each for each in split(records) if each.next_offset > position]
             except WireError as error:
                 raise UpstreamUnavailable(f"reading {topic}-{partition} at {position}: {error}") from error
             empty = 0 if found else empty + 1

@@ -83,7 +83,7 @@ class Fenced(KordonError):  # noqa: N818 - a state of the world, named as operat
     """
 
 
-class NotCommitted(UpstreamUnavailable):
+class ChangeNotCommitted(UpstreamUnavailable):
     """Raised when a transaction failed before its end was asked for: none of it will ever be read."""
 
 
@@ -185,14 +185,14 @@ class LayoutsWriter:
         """
         self._refuse_fenced()
         if self.state is not WriterState.READY:
-            raise NotCommitted(f"{self._transactional_id} is not open")
+            raise ChangeNotCommitted(f"{self._transactional_id} is not open")
         batches = list(in_batches(entries, BATCH_BYTES))
         self.state = WriterState.CLOSED  # until it is known to have gone well
         try:
             offsets = await self._write(batches, timeout)
         except UpstreamUnavailable as error:
             await self._abort()
-            raise NotCommitted(str(error)) from error
+            raise ChangeNotCommitted(str(error)) from error
         await self._end(timeout)
         self._in_transaction = self._begun = False
         self.state = WriterState.READY

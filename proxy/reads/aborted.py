@@ -24,7 +24,7 @@ from kordon.codecs.bodies import (
 from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.primitives import Pieces
-from kordon.codecs.split import CONTROL, Batch, split
+from kordon.codecs.split import CONTROL, LogBatch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.fetch_requests import fetch_committed
@@ -58,7 +58,7 @@ class _Past(NamedTuple):
 
     topic: str
     partition: int
-    batches: tuple[Batch, ...]
+    batches: tuple[LogBatch, ...]
 
     @property
     def has_transactions(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from kordon.codecs.split import CONTROL, Batch, patch, split
+from kordon.codecs.split import CONTROL, LogBatch, patch, split
 from kordon.proxy.kafka.opening import BatchAddress, Opener, PassedOver
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.physical_reading import AnyTenancy
@@ -101,7 +101,7 @@ class Indexer:
                 await self._hide(records, batch, owner, found)
         return found
 
-    def _give(self, records: memoryview, batch: Batch, owner: Resident, found: Indexed) -> None:
+    def _give(self, records: memoryview, batch: LogBatch, owner: Resident, found: Indexed) -> None:
         """Gives a batch to its owner, as it is."""
         if owner.is_bypass:
             self._tally.hidden[Hidden.BYPASS.value] += 1
@@ -111,13 +111,13 @@ class Indexer:
         patch(records, batch, base + owner.stay.delta, virtual_epoch(owner.stay.move, batch.leader_epoch))
         found.entries.setdefault(owner.v, []).append(ServedBatch(base, batch.next_offset, data, count))
 
-    async def _hide(self, records: memoryview, batch: Batch, kind: Hidden, found: Indexed) -> None:
+    async def _hide(self, records: memoryview, batch: LogBatch, kind: Hidden, found: Indexed) -> None:
         self._tally.hidden[kind.value] += 1
         found.bypassed += kind is Hidden.BYPASS
         if kind in _SHARED_OUT:
             await self._share(records[batch.start : batch.end], batch, found)
 
-    async def _share(self, data: memoryview, batch: Batch, found: Indexed) -> None:
+    async def _share(self, data: memoryview, batch: LogBatch, found: Indexed) -> None:
         """Gives the records of a batch without a virtual partition to who lives there (BYPASS-SHARED, ORIGIN-TAG)."""
         residents = self._tenancy.at(batch.base_offset)
         if not residents:

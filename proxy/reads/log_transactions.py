@@ -44,7 +44,7 @@ class _Decision(NamedTuple):
     outcome: Outcome
 
 
-class _Doubt(NamedTuple):
+class _Awaited(NamedTuple):
     """A producer that readers wait for, with nothing behind its batch up to the log's end; in monotonic seconds."""
 
     since: float
@@ -88,7 +88,7 @@ class LogTransactions:
         self._farthest = 0
         """The offset up to which the log has been read, anywhere."""
         self._decisions: OrderedDict[_Kind, _Decision] = OrderedDict()
-        self._doubts: OrderedDict[int, _Doubt] = OrderedDict()
+        self._doubts: OrderedDict[int, _Awaited] = OrderedDict()
 
     @property
     def events(self) -> int:
@@ -162,13 +162,13 @@ class LogTransactions:
         now = time.monotonic()
         doubt = self._doubts.get(producer_id)
         if doubt is None:
-            self._doubts[producer_id] = _Doubt(now, now + _FIRST_DOUBT_SECONDS, now)
+            self._doubts[producer_id] = _Awaited(now, now + _FIRST_DOUBT_SECONDS, now)
             if len(self._doubts) > _DOUBTS:
                 self._doubts.popitem(last=False)
             return False
         is_due = now >= doubt.next_at
         next_at = now + min(now - doubt.since, _LONGEST_DOUBT_SECONDS) if is_due else doubt.next_at
-        self._doubts[producer_id] = _Doubt(doubt.since, next_at, now)
+        self._doubts[producer_id] = _Awaited(doubt.since, next_at, now)
         return is_due
 
     def prove(self, producer_id: int, absence: Absence) -> None:

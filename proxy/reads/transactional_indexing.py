@@ -11,7 +11,7 @@ from typing import Final
 from kordon.codecs.markers import MarkerType, marker_type
 from kordon.codecs.records import BatchHeader, look_batch
 from kordon.codecs.retag import retag, set_transactional
-from kordon.codecs.split import CONTROL, Batch
+from kordon.codecs.split import CONTROL, LogBatch
 from kordon.codecs.witness import is_witness
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID, protocol_of
 from kordon.proxy.ordering.reading import Hidden, Resident
@@ -27,7 +27,7 @@ _KIND: Final = CONTROL | _TRANSACTIONAL
 class TransactionalIndexer(Indexer):
     """Finds the owner of each batch, and witnesses, markers and batches of transactions."""
 
-    def _give(self, records: memoryview, batch: Batch, owner: Resident, found: Indexed) -> None:
+    def _give(self, records: memoryview, batch: LogBatch, owner: Resident, found: Indexed) -> None:
         if owner.stay.tagged and self._hides_witness(records, batch, found):
             return
         super()._give(records, batch, owner, found)
@@ -42,7 +42,7 @@ class TransactionalIndexer(Indexer):
         entries[-1] = entries[-1]._replace(txn=txn)
         found.seen.append(OwnBatch(owner.v, txn))
 
-    async def _hide(self, records: memoryview, batch: Batch, kind: Hidden, found: Indexed) -> None:
+    async def _hide(self, records: memoryview, batch: LogBatch, kind: Hidden, found: Indexed) -> None:
         if self._hides_witness(records, batch, found):
             return
         if kind is Hidden.CONTROL:
@@ -59,7 +59,7 @@ class TransactionalIndexer(Indexer):
             if len(entries) > before.get(v, 0):
                 found.seen.append(OwnBatch(v, txn))
 
-    def _hides_witness(self, records: memoryview, batch: Batch, found: Indexed) -> bool:
+    def _hides_witness(self, records: memoryview, batch: LogBatch, found: Indexed) -> bool:
         """Takes in a witness; returns whether the batch is one."""
         if batch.attributes & _KIND != _TRANSACTIONAL:
             return False
@@ -70,7 +70,7 @@ class TransactionalIndexer(Indexer):
         self._tally.hidden[Hidden.WITNESS.value] += 1
         return True
 
-    def _note_marker(self, records: memoryview, batch: Batch, found: Indexed) -> None:
+    def _note_marker(self, records: memoryview, batch: LogBatch, found: Indexed) -> None:
         header = look_batch(records, batch.start)
         kind = marker_type(header, records[batch.start : batch.end])
         if kind is not None:
@@ -78,6 +78,6 @@ class TransactionalIndexer(Indexer):
             found.seen.append(Marker(batch.base_offset, header.producer_id, header.producer_epoch, is_commit))
 
 
-def _transaction_of(batch: Batch, header: BatchHeader, protocol: Protocol) -> events.Batch:
+def _transaction_of(batch: LogBatch, header: BatchHeader, protocol: Protocol) -> events.Batch:
     """Returns a batch under a tagged producer id as one of a transaction."""
     return events.Batch(batch.base_offset, batch.producer_id & LARGEST_CLIENT_ID, header.producer_epoch, protocol)

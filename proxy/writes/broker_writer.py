@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from kordon.codecs.errors import WireError
-from kordon.codecs.produce import Outcome, look_outcomes
+from kordon.codecs.produce import WriteOutcome, look_outcomes
 from kordon.codecs.retag import retag
 from kordon.codecs.schema import Buffer
 from kordon.proxy.core.errors import UpstreamUnavailable
@@ -210,7 +210,7 @@ class BrokerWriter:
 
     def _on_answer(self, request: _SentRequest, future: asyncio.Future[memoryview]) -> None:
         del self._unanswered[request]
-        outcomes: dict[Partition, Outcome] = {}
+        outcomes: dict[Partition, WriteOutcome] = {}
         if not future.cancelled() and future.exception() is None:
             try:
                 answer = look_outcomes(request.version, future.result())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.transactions.beliefs import Ground
 from kordon.proxy.ordering.write_sequencer import Write
@@ -16,18 +16,18 @@ class PendingProduce:
 
     def __init__(self, client: Client) -> None:
         self.client = client
-        self.outcomes: list[Outcome | None] = []
+        self.outcomes: list[WriteOutcome | None] = []
         """In the order of the request's entries; None: not known yet."""
         self._left = 0
         self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def place(self, outcome: Outcome | None = None) -> int:
+    def place(self, outcome: WriteOutcome | None = None) -> int:
         """Makes a place for one more outcome, or for one that is known; returns its number."""
         self.outcomes.append(outcome)
         self._left += outcome is None
         return len(self.outcomes) - 1
 
-    def settle(self, place: int, outcome: Outcome) -> None:
+    def settle(self, place: int, outcome: WriteOutcome) -> None:
         """Takes in an outcome; the first one counts."""
         if self.outcomes[place] is None:
             self.outcomes[place] = outcome
@@ -35,7 +35,7 @@ class PendingProduce:
             if not self._left and not self._done.done():
                 self._done.set_result(None)
 
-    async def wait(self) -> list[Outcome]:
+    async def wait(self) -> list[WriteOutcome]:
         """Returns all outcomes."""
         if self._left:
             await self._done
@@ -61,6 +61,6 @@ class ClientWrite(Write):
     """How long the broker may keep its answer back, and with it all that is behind on the connection, before it is
     asked again; each time twice as long."""
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: WriteOutcome) -> None:
         """Tells the request."""
         self.pending.settle(self.place, outcome)

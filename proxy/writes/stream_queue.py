@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kordon.codecs.error_codes import Code
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.repeats import Repeats
 from kordon.proxy.ordering.streams import Stream
@@ -68,7 +68,7 @@ class StreamQueue:
         """Returns whether nothing is under way on another connection: what is comes first (NO-OVERTAKING)."""
         return self.writer == writer or not self.sequencer.in_flight
 
-    def in_turn(self, write: ClientWrite, answer: Outcome) -> Outcome:
+    def in_turn(self, write: ClientWrite, answer: WriteOutcome) -> WriteOutcome:
         """Returns what a client is told: upon a gap, to send again what is behind a batch that is to come again.
 
         Args:

@@ -24,7 +24,7 @@ from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.leaders import Leader, Leaders
 from kordon.proxy.kafka.open_producers import OpenProducers
 from kordon.proxy.kafka.witness_writer import WitnessWriter
-from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground, Step, after_leader
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Ground, ProducerClaim, Step, after_leader
 from kordon.proxy.ordering.transactions.open_answers import LeaderSays, leader_says, witness_sequence
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks
@@ -101,7 +101,7 @@ class Transactions:
         """Returns on what a belief rests now; None: nobody is known to lead the partition."""
         return self._dispatcher.ground(topic, partition)
 
-    def own(self, client: Client, claim: Claim) -> None:
+    def own(self, client: Client, claim: ProducerClaim) -> None:
         """Takes note that a coordinator has taken partitions from a client: the transaction is the client's own."""
         self._owned[client] = claim.transactional_id, claim.producer_id
 
@@ -110,7 +110,7 @@ class Transactions:
         owned_id, producer_id = self._owned.get(client, (None, None))
         return producer_id if owned_id == transactional_id else None
 
-    def opened_by_v2(self, claim: Claim) -> None:
+    def opened_by_v2(self, claim: ProducerClaim) -> None:
         """Takes note that a witness of v2 has opened a transaction."""
         self._of_v2[claim.transactional_id, claim.producer_id, claim.epoch] = None
         if len(self._of_v2) > _MOST_OF_V2:
@@ -134,7 +134,7 @@ class Transactions:
         for beliefs in self._beliefs.values():
             beliefs.drop(producer_id)
 
-    def forget(self, claim: Claim) -> None:
+    def forget(self, claim: ProducerClaim) -> None:
         """Forgets where a producer is open under one transactional id and epoch."""
         for beliefs in self._beliefs.values():
             beliefs.forget(claim)
@@ -151,7 +151,7 @@ class Transactions:
             except UpstreamUnavailable as error:
                 _logged.warning("leaders_not_found", topic=topic.name, error=str(error))
 
-    async def open(self, topic: ManagedTopic, partition: int, claim: Claim) -> int:
+    async def open(self, topic: ManagedTopic, partition: int, claim: ProducerClaim) -> int:
         """Sees to it that a producer of v1 is open on a partition. The coordinator has taken that before the call.
 
         Returns:
@@ -174,7 +174,7 @@ class Transactions:
             break
         return Code.CONCURRENT_TRANSACTIONS
 
-    async def ask(self, topic: ManagedTopic, partition: int, claim: Claim, ground: Ground) -> Step:
+    async def ask(self, topic: ManagedTopic, partition: int, claim: ProducerClaim, ground: Ground) -> Step:
         """Asks the leader whether a producer of v1 is open on a partition; returns what comes next with its data."""
         beliefs = self.beliefs(topic)
         leader = await self._leader(topic, partition)
@@ -195,7 +195,7 @@ class Transactions:
             self._leaders.forget(topic.name)
         return after_leader(says)
 
-    async def _try_to_open(self, topic: ManagedTopic, partition: int, claim: Claim) -> int:
+    async def _try_to_open(self, topic: ManagedTopic, partition: int, claim: ProducerClaim) -> int:
         leader = await self._leader(topic, partition)
         if leader is None:
             return Code.LEADER_NOT_AVAILABLE
@@ -211,7 +211,7 @@ class Transactions:
                 beliefs.close(inquiry)
         return code
 
-    async def _open_under(self, topic: str, partition: int, claim: Claim, leader: Leader) -> int:
+    async def _open_under(self, topic: str, partition: int, claim: ProducerClaim, leader: Leader) -> int:
         answer = await self.leaders_asked.ask(topic, partition, leader.node_id, claim.producer_id)
         if answer is None:
             return Code.NOT_LEADER_OR_FOLLOWER
@@ -227,7 +227,7 @@ class Transactions:
         except UpstreamUnavailable:
             return None
 
-    def _tell_refused(self, topic: ManagedTopic, claim: Claim, code: int) -> None:
+    def _tell_refused(self, topic: ManagedTopic, claim: ProducerClaim, code: int) -> None:
         if code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
             cure = "kafka-acls.sh --add --allow-principal <the principal of Kordon> --operation Write"
             log.error(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from kordon.codecs.error_codes import Code
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import client_id_of
 from kordon.proxy.ordering.streams import shown_partition
@@ -230,7 +230,7 @@ class UnsentWrites:
         self._counts.given_up += len(writes)
         for write in writes:
             self._decisions.given_up(queue, write, code, why)
-            write.settle(queue.in_turn(write, Outcome(shown_partition(queue.stream), code)))
+            write.settle(queue.in_turn(write, WriteOutcome(shown_partition(queue.stream), code)))
 
     def _uncount(self, write: ClientWrite, topic: str) -> None:
         if write.is_unsent:

@@ -9,7 +9,7 @@ from math import inf
 from typing import Final
 
 from kordon.codecs.error_codes import Code
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.under_way import Fate, KeptAnswers, UnderWay
 from kordon.proxy.ordering.write_result import Result
@@ -52,7 +52,7 @@ class WriteAnswers:
         self._answered = asyncio.Event()
         self._read_at = -inf
         """When the layouts had been read last since this worker joined, in seconds of the loop's clock."""
-        self._kept = KeptAnswers[tuple[Sent, Outcome | None]](_MOST_KEPT, WAIT_SECONDS)
+        self._kept = KeptAnswers[tuple[Sent, WriteOutcome | None]](_MOST_KEPT, WAIT_SECONDS)
 
     @property
     def is_waiting(self) -> bool:
@@ -85,7 +85,7 @@ class WriteAnswers:
             self.under_way.answered((topic, partition))
             self._wake_drains()
 
-    def take_in(self, answers: list[tuple[Sent, Outcome | None]]) -> None:
+    def take_in(self, answers: list[tuple[Sent, WriteOutcome | None]]) -> None:
         """Takes in what brokers answered; None: there will be no answer."""
         alive, now = self._lease_alive(), asyncio.get_running_loop().time()
         for sent, outcome in answers:
@@ -132,7 +132,7 @@ class WriteAnswers:
         for sent, _ in self._kept.overdue(now):
             self._tell(sent, None, Result.LOST)
 
-    def _tell(self, sent: Sent, outcome: Outcome | None, result: Result) -> None:
+    def _tell(self, sent: Sent, outcome: WriteOutcome | None, result: Result) -> None:
         queue, write = sent
         if outcome is not None and outcome.error_code in LEADER_ERRORS:
             self._leaders.forget(queue.topic.name)

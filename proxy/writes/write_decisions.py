@@ -11,7 +11,7 @@ from typing import Final
 
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.error_codes import Code, name_of
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.decisions.events import NOTHING, OwnError, topic_fields
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client, last_sequence, next_sequence
@@ -48,7 +48,9 @@ class WriteDecisions:
         self.is_on = journal.is_on
         self._journal = journal
 
-    def answered(self, queue: StreamQueue, write: ClientWrite, outcome: Outcome | None, answer: Outcome) -> None:
+    def answered(
+        self, queue: StreamQueue, write: ClientWrite, outcome: WriteOutcome | None, answer: WriteOutcome
+    ) -> None:
         """Notes what the client is told of a write that was sent.
 
         What is written is noted though its client may have gone meanwhile: it stands in the log, and is delivered.
@@ -94,7 +96,9 @@ class WriteDecisions:
         )
         self._journal.note(decision)
 
-    def judged(self, queue: StreamQueue, write: ClientWrite, why: WhyNotWritten | WhyUnfit, answer: Outcome) -> None:
+    def judged(
+        self, queue: StreamQueue, write: ClientWrite, why: WhyNotWritten | WhyUnfit, answer: WriteOutcome
+    ) -> None:
         """Notes the verdict on a write's identity, or on the count by which its partition was chosen."""
         if not self.is_on:
             return
@@ -200,7 +204,7 @@ class WriteDecisions:
         self._journal.refused(write.pending.client, error)
 
 
-def _own_error(write: ClientWrite, outcome: Outcome | None) -> tuple[str, Mapping[str, object]]:
+def _own_error(write: ClientWrite, outcome: WriteOutcome | None) -> tuple[str, Mapping[str, object]]:
     """Returns the rule by which a sent write is answered by an error that no broker gave, and what that rests on."""
     if outcome is None:
         return "LENT-IDENTITY", {"broker": "no answer"}

@@ -10,7 +10,7 @@ from uuid import UUID
 import structlog
 
 from kordon.codecs.error_codes import Code, name_of
-from kordon.codecs.produce import Outcome, build_outcomes
+from kordon.codecs.produce import WriteOutcome, build_outcomes
 from kordon.proxy.core.errors import SilentWriteFailed
 from kordon.proxy.ordering.chain import Chain, Stay
 from kordon.proxy.ordering.images import WhyNotWritten
@@ -98,7 +98,7 @@ class ProduceCounts:
         }
 
 
-def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[Outcome]]]) -> bytes:
+def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[WriteOutcome]]]) -> bytes:
     """Makes the answer to a Produce request.
 
     Args:
@@ -124,12 +124,12 @@ def end_if_failed(codes: Iterable[int]) -> None:
         raise SilentWriteFailed(f"a write with acks=0 to a managed topic failed: {', '.join(sorted(errors))}")
 
 
-def result_of(outcome: Outcome | None) -> Result:
+def result_of(outcome: WriteOutcome | None) -> Result:
     """Returns what a broker's answer means for the stream's sequences; None: there is none."""
     return Result.LOST if outcome is None else _RESULTS.get(outcome.error_code, Result.REFUSED)
 
 
-def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, counts: ProduceCounts) -> Outcome:
+def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, counts: ProduceCounts) -> WriteOutcome:
     """Makes the answer to a write that does not go into the log.
 
     Args:
@@ -142,10 +142,12 @@ def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, count
     else:
         counts.refused += 1
     # with a log start, or else Java repeats an unknown producer id for ever (TransactionManager.canRetry)
-    return Outcome(shown_partition(stream), _REFUSALS[why], log_start_offset=layout.chain(stream).start)
+    return WriteOutcome(shown_partition(stream), _REFUSALS[why], log_start_offset=layout.chain(stream).start)
 
 
-def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, counts: ProduceCounts) -> Outcome:
+def told(
+    layout: Layout, stream: Stream, write: Write, outcome: WriteOutcome | None, counts: ProduceCounts
+) -> WriteOutcome:
     """Makes of a broker's answer what the client is told.
 
     Args:
@@ -157,16 +159,18 @@ def told(layout: Layout, stream: Stream, write: Write, outcome: Outcome | None, 
     partition = shown_partition(stream)
     if outcome is None:
         counts.lost += 1
-        return Outcome(partition, Code.REQUEST_TIMED_OUT)
+        return WriteOutcome(partition, Code.REQUEST_TIMED_OUT)
     result = result_of(outcome)
     if result is Result.WRITTEN:
         return _written(layout, stream, write, outcome, counts)
     if write.producer_id == NO_PRODUCER and result is Result.SEQUENCE:
-        return Outcome(partition, Code.NOT_LEADER_OR_FOLLOWER)  # LENT-IDENTITY: its client knows of no sequences
+        return WriteOutcome(partition, Code.NOT_LEADER_OR_FOLLOWER)  # LENT-IDENTITY: its client knows of no sequences
     return outcome._replace(partition=partition, base_offset=-1, log_start_offset=layout.chain(stream).start)
 
 
-def _written(layout: Layout, stream: Stream, write: Write, outcome: Outcome, counts: ProduceCounts) -> Outcome:
+def _written(
+    layout: Layout, stream: Stream, write: Write, outcome: WriteOutcome, counts: ProduceCounts
+) -> WriteOutcome:
     bound, chain, partition = write.bound, layout.chain(stream), shown_partition(stream)
     assert bound is not None, "it was sent"
     stay, is_held = _stay_of(chain, bound, outcome.base_offset)
@@ -174,14 +178,14 @@ def _written(layout: Layout, stream: Stream, write: Write, outcome: Outcome, cou
         counts.strays += 1
         if stay is not None and outcome.base_offset < stay.start:
             _tell_shortened(layout.topic, stay, outcome, counts)
-        return Outcome(partition, Code.NOT_LEADER_OR_FOLLOWER)
+        return WriteOutcome(partition, Code.NOT_LEADER_OR_FOLLOWER)
     counts.batches += 1
     counts.bytes += write.size
     is_whole_log = len(chain.stays) == 1 or is_physical(stream)
     start = outcome.log_start_offset + stay.delta if is_whole_log else chain.start
     floor = layout.floors.get(stream, 0) if layout.floors else 0
     base_offset = outcome.base_offset + stay.delta if outcome.base_offset >= 0 else -1
-    return Outcome(partition, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
+    return WriteOutcome(partition, Code.NONE, base_offset, outcome.log_append_time_ms, max(start, floor))
 
 
 def _stay_of(chain: Chain, bound: Binding, offset: int) -> tuple[Stay | None, bool]:
@@ -198,7 +202,7 @@ def _stay_of(chain: Chain, bound: Binding, offset: int) -> tuple[Stay | None, bo
     return last, False
 
 
-def _tell_shortened(topic: str, stay: Stay, outcome: Outcome, counts: ProduceCounts) -> None:
+def _tell_shortened(topic: str, stay: Stay, outcome: WriteOutcome, counts: ProduceCounts) -> None:
     """Says once that a log has lost records which its segment stands on; readers would never find this write."""
     place = (topic, stay.partition)
     if place not in counts.shortened:

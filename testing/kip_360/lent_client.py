@@ -6,7 +6,7 @@ from typing import Final
 
 from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering import lent_epochs
-from kordon.proxy.ordering.lent_epochs import Claim, Lent, Refusal
+from kordon.proxy.ordering.lent_epochs import EpochClaim, Lent, Refusal
 from kordon.testing.kip_360.client import NOBODY, Client, Identity, Stage
 from kordon.testing.kip_360.coordinator_plays import OLD, WITH_FENCED
 from kordon.testing.waiting import wait_until
@@ -29,8 +29,8 @@ class LentClient(Client):
     def init(self, given: Identity = NOBODY, version: int = OLD) -> str:
         """Decides as a proxy does, and calls the broker where that is claimed."""
         self._asked += 1
-        own = None if given == NOBODY else lent_epochs.Identity(*given)
-        decision = lent_epochs.decide(self._lent, Claim(str(self._asked), own), may_take_over=True)
+        own = None if given == NOBODY else lent_epochs.ProducerIdentity(*given)
+        decision = lent_epochs.decide(self._lent, EpochClaim(str(self._asked), own), may_take_over=True)
         told = self._call(decision) if isinstance(decision, Lent) else decision
         if isinstance(told, Refusal):
             return (Code.INVALID_PRODUCER_EPOCH if version < WITH_FENCED else Code.PRODUCER_FENCED).name
@@ -41,7 +41,7 @@ class LentClient(Client):
         """Passes: such producers take their next epochs by themselves."""
         return super().init_without_transactions(given, OLD)
 
-    def _call(self, claimed: Lent) -> lent_epochs.Identity | Refusal:
+    def _call(self, claimed: Lent) -> lent_epochs.ProducerIdentity | Refusal:
         self._lent = claimed
         token = str(self._asked)
 
@@ -53,7 +53,7 @@ class LentClient(Client):
             return False
 
         wait_until("the transaction before has ended", answered)
-        settled = lent_epochs.settled(self._lent, token, lent_epochs.Identity(*self.last))
+        settled = lent_epochs.settled(self._lent, token, lent_epochs.ProducerIdentity(*self.last))
         assert settled is not None
         self._lent, told = settled
         return told

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
-from kordon.proxy.ordering.lent_epochs import Identity, Lent
+from kordon.proxy.ordering.lent_epochs import Lent, ProducerIdentity
 
 LAST_EPOCH: Final = 6
 """In place of 32766."""
@@ -19,21 +19,21 @@ class Coordinator:
     """Of one transactional id."""
 
     rng: Random
-    current: Identity | None = None
+    current: ProducerIdentity | None = None
     """What the last InitProducerId has given; None: the broker has never heard of the id, or has forgotten it."""
     is_open: bool = False
     """Whether a transaction is."""
     is_ending: bool = False
     ids: int = 0
 
-    def init(self) -> Identity | None:
+    def init(self) -> ProducerIdentity | None:
         """Answers InitProducerId without id and epoch; None: CONCURRENT_TRANSACTIONS."""
         if self.is_ending and self.rng.random() < 0.5:
             return None
         self.is_ending = False
         if self.current is None or self.current.epoch >= LAST_EPOCH:
             self.ids += 1
-            self.current = Identity(self.ids, 0)
+            self.current = ProducerIdentity(self.ids, 0)
             return self.current
         self.current = self.current._replace(epoch=self.current.epoch + 1)
         if not self.is_open:
@@ -41,14 +41,14 @@ class Coordinator:
         self.is_open, self.is_ending = False, True
         return None
 
-    def begin(self, identity: Identity) -> bool:
+    def begin(self, identity: ProducerIdentity) -> bool:
         """Begins a transaction, if this is the current producer."""
         if identity != self.current or self.is_ending:
             return False
         self.is_open = True
         return True
 
-    def end(self, identity: Identity) -> None:
+    def end(self, identity: ProducerIdentity) -> None:
         if identity == self.current:
             self.is_open = False
 

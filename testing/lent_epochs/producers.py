@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.ordering.lent_epochs import Identity, Refusal
+from kordon.proxy.ordering.lent_epochs import ProducerIdentity, Refusal
 
 if TYPE_CHECKING:
     from kordon.testing.lent_epochs.proxies import Answer
@@ -25,7 +25,7 @@ class Request:
     """An InitProducerId request, until it is answered or given up."""
 
     instance: Instance
-    given: Identity | None
+    given: ProducerIdentity | None
     sent: float
     offset: int
     """The end of the log when it was sent."""
@@ -39,15 +39,17 @@ class Instance:
 
     world: World
     number: int
-    first: Identity | None = None
+    first: ProducerIdentity | None = None
     """What it was given first."""
-    identity: Identity | None = None
+    identity: ProducerIdentity | None = None
     granted: Request | None = None
     """The request that was answered with its identity."""
     is_fenced: bool = False
     is_stopped: bool = False
     """Whether it asks for nothing more, without knowing that it is fenced."""
-    answers: dict[Identity, set[Identity]] = field(default_factory=dict[Identity, set[Identity]])
+    answers: dict[ProducerIdentity, set[ProducerIdentity]] = field(
+        default_factory=dict[ProducerIdentity, set[ProducerIdentity]]
+    )
 
     def live(self) -> Iterator[float]:
         """Takes its first epoch, and further ones; each `yield` says how long it waits."""
@@ -63,7 +65,7 @@ class Instance:
             if rng.random() < 0.6:
                 yield from self._ask(self.identity)
 
-    def _ask(self, given: Identity | None) -> Iterator[float]:
+    def _ask(self, given: ProducerIdentity | None) -> Iterator[float]:
         while True:
             request = Request(self, given, self.world.now, self.world.log.end)
             self.world.send(request)
@@ -83,11 +85,11 @@ class Promises:
     def __init__(self, world: World) -> None:
         self._world = world
         self.broken: list[str] = []
-        self._bypassed: Identity | None = None
+        self._bypassed: ProducerIdentity | None = None
         self._was_bypassed = False
         self._bypassed_offset = 0
 
-    def on_bypass(self, identity: Identity | None) -> None:
+    def on_bypass(self, identity: ProducerIdentity | None) -> None:
         """An instance asks without Kordon; None: the broker has to end a transaction first."""
         self._bypassed = identity
         self._was_bypassed = True
@@ -123,7 +125,7 @@ class Promises:
             self.broken.append(f"fenced-alone: instance {instance.number} is fenced, and nobody else has come")
         instance.is_fenced = True
 
-    def _is_granted(self, request: Request, answer: Identity) -> None:
+    def _is_granted(self, request: Request, answer: ProducerIdentity) -> None:
         instance = request.instance
         if self._bypassed is not None and answer > self._bypassed and self._is_beyond(request, answer, self._bypassed):
             self._bypassed = None
@@ -143,7 +145,7 @@ class Promises:
         if not self._is_usable(instance, request):
             self.broken.append(f"unusable: instance {instance.number} is given {answer}, which the broker fences")
 
-    def _is_beyond(self, request: Request, answer: Identity, bypassed: Identity) -> bool:
+    def _is_beyond(self, request: Request, answer: ProducerIdentity, bypassed: ProducerIdentity) -> bool:
         """Whether who came round Kordon is promised nothing: they met, the id has changed, or a proxy had died."""
         is_doubtful = any(record.doubtful for _, record in self._world.log.records[self._bypassed_offset :])
         have_met = request.given is None or request.sent < self._world.bypassed_at
@@ -154,7 +156,7 @@ class Promises:
         current = self._world.coordinator.current
         return current in (None, instance.identity) or self._was_bypassed or self._has_rival(granted)
 
-    def _newer_than(self, request: Request, answer: Identity) -> str:
+    def _newer_than(self, request: Request, answer: ProducerIdentity) -> str:
         """Returns who had come before a request was sent, after its instance."""
         instance = request.instance
         if instance.first is None:

@@ -11,12 +11,19 @@ from random import Random
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kordon.proxy.ordering import lent_epochs
-from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, TAKE_OVER_SECONDS, Claim, Identity, Lent, Refusal
+from kordon.proxy.ordering.lent_epochs import (
+    CALL_SECONDS,
+    TAKE_OVER_SECONDS,
+    EpochClaim,
+    Lent,
+    ProducerIdentity,
+    Refusal,
+)
 
 if TYPE_CHECKING:
     from kordon.testing.lent_epochs.run import World
 
-Answer: TypeAlias = Identity | Refusal
+Answer: TypeAlias = ProducerIdentity | Refusal
 Serving: TypeAlias = Generator[float, None, Answer]
 SLOW: Final = TAKE_OVER_SECONDS - CALL_SECONDS
 """What a call that began in time takes at most."""
@@ -79,9 +86,9 @@ class Proxy:
         if self._reader.is_left_spoilt and self._reader.lent is not None:
             self._reader.read(1 + self.world.log.append(self.world.now, lent_epochs.repeated(self._reader.lent)))
 
-    def serve(self, given: Identity | None, on_token: Callable[[str], None]) -> Serving:
+    def serve(self, given: ProducerIdentity | None, on_token: Callable[[str], None]) -> Serving:
         """Serves an InitProducerId request; tells the token that it gets."""
-        asked = Claim(str(next(_TOKENS)), given)
+        asked = EpochClaim(str(next(_TOKENS)), given)
         on_token(asked.token)
         while True:
             yield from self._read_to_end()
@@ -150,7 +157,7 @@ class Proxy:
         if released is not None:
             yield from self._write(released)
 
-    def _settle(self, token: str, answer: Identity) -> Generator[float, None, Answer | None]:
+    def _settle(self, token: str, answer: ProducerIdentity) -> Generator[float, None, Answer | None]:
         while True:
             yield from self._read_to_end()
             found = None if self._reader.lent is None else lent_epochs.settled(self._reader.lent, token, answer)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from kordon.proxy.ordering import lent_epochs
-from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
+from kordon.proxy.ordering.lent_epochs import EpochClaim, Lent, ProducerIdentity
 from kordon.testing.lent_epochs import proxies
 from kordon.testing.lent_epochs.proxies import Answer, Proxy, Serving
 
@@ -34,16 +34,16 @@ class Rule:
         return patch.object(self.owner, self.name, self.instead)
 
 
-def _forget_last(lent: Lent, token: str, answer: Identity) -> tuple[Lent, Answer] | None:
+def _forget_last(lent: Lent, token: str, answer: ProducerIdentity) -> tuple[Lent, Answer] | None:
     found = _SETTLED(lent, token, answer)
     return found and (replace(found[0], last=None), found[1])
 
 
-def _settle_any(lent: Lent, _: str, answer: Identity) -> tuple[Lent, Answer] | None:
+def _settle_any(lent: Lent, _: str, answer: ProducerIdentity) -> tuple[Lent, Answer] | None:
     return _SETTLED(lent, lent.claim.token, answer) if lent.claim is not None else None
 
 
-def _decide_for_all(lent: Lent | None, asked: Claim, *, may_take_over: bool) -> lent_epochs.Decision:
+def _decide_for_all(lent: Lent | None, asked: EpochClaim, *, may_take_over: bool) -> lent_epochs.Decision:
     found = _DECIDE(lent, asked, may_take_over=may_take_over)
     is_fenced = found is lent_epochs.Refusal.FENCED
     return replace(lent, number=lent.number + 1, claim=asked) if is_fenced and lent is not None else found
@@ -57,7 +57,7 @@ def _at_once(_: Proxy) -> bool:
     return True
 
 
-def _none_taken(_: Identity, __: Identity) -> int:
+def _none_taken(_: ProducerIdentity, __: ProducerIdentity) -> int:
     return 0
 
 
@@ -65,7 +65,7 @@ def _only_next(lent: Lent | None, record: Lent) -> bool:
     return lent is None or record.number == lent.number + 1
 
 
-def _claimed_alone(lent: Lent, asked: Claim) -> Lent:
+def _claimed_alone(lent: Lent, asked: EpochClaim) -> Lent:
     return replace(lent, number=lent.number + 1, claim=asked)
 
 
@@ -83,7 +83,7 @@ def _write_blindly(proxy: Proxy, record: Lent) -> Generator[float, None, bool]:
     return True
 
 
-def _serve_unwritten(proxy: Proxy, given: Identity | None, on_token: Callable[[str], None]) -> Serving:
+def _serve_unwritten(proxy: Proxy, given: ProducerIdentity | None, on_token: Callable[[str], None]) -> Serving:
     if given is not None:
         return (yield from _SERVE(proxy, given, on_token))
     while True:

@@ -6,7 +6,7 @@ from functools import partial
 from itertools import count
 from typing import Final
 
-from kordon.proxy.ordering.lent_epochs import Identity
+from kordon.proxy.ordering.lent_epochs import ProducerIdentity
 from kordon.testing.lent_epochs.broker import Coordinator, Log
 from kordon.testing.lent_epochs.producers import Instance, Promises, Request
 from kordon.testing.lent_epochs.proxies import Answer, Proxy, Serving
@@ -49,9 +49,9 @@ class World(Timeline):
         self._instances: list[Instance] = []
         self._under_way: list[Request] = []
 
-    def call(self, seconds: float) -> list[Identity | None]:
+    def call(self, seconds: float) -> list[ProducerIdentity | None]:
         """Has the broker take an InitProducerId in so many seconds; its answer comes into the list."""
-        came: list[Identity | None] = []
+        came: list[ProducerIdentity | None] = []
         self.at(seconds, lambda: came.append(self.coordinator.init()))
         return came
 
@@ -86,7 +86,7 @@ class World(Timeline):
         self.promises.on_answer(request, answer)
         if not request.is_given_up:
             request.answer = answer
-            if isinstance(answer, Identity):
+            if isinstance(answer, ProducerIdentity):
                 self.first_told.setdefault(request.instance, self.now)
 
     def play(self) -> list[str]:

@@ -11,7 +11,7 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.headers import build_response_header, parse_request_header
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import Outcome, build_outcomes, look_produce
+from kordon.codecs.produce import WriteOutcome, build_outcomes, look_produce
 from kordon.codecs.records import look_batch
 from kordon.codecs.schema import Buffer
 from kordon.proxy.config.config import HostPort, Upstream
@@ -176,9 +176,9 @@ def _api_versions(asked: _Asked) -> bytes:
 
 
 def _produce(asked: _Asked) -> bytes:
-    answers: list[tuple[str, None, list[Outcome]]] = []
+    answers: list[tuple[str, None, list[WriteOutcome]]] = []
     for topic in look_produce(asked.version, asked.body).topic_data:
-        outcomes: list[Outcome] = []
+        outcomes: list[WriteOutcome] = []
         for q, data in topic.partition_data:
             assert data is not None
             log, code, base_offset = asked.cluster.partition(q), Code.NOT_LEADER_OR_FOLLOWER, -1
@@ -187,7 +187,7 @@ def _produce(asked: _Asked) -> bytes:
                 code, base_offset = log.append(batch)
                 if log.end > before:
                     asked.written(q, batch.producer_id)
-            outcomes.append(Outcome(q, code, base_offset, log_start_offset=log.start))
+            outcomes.append(WriteOutcome(q, code, base_offset, log_start_offset=log.start))
         answers.append((topic.name, None, outcomes))
     return build_outcomes(asked.version, answers)
 

@@ -22,7 +22,7 @@ from kordon.client.moves_events import (
     CallReturned,
     Event,
     Left,
-    Progress,
+    MemberPositions,
     ReportFailed,
     Resume,
     Stood,
@@ -290,7 +290,7 @@ class Member:
         """Tells it where all stand, and what time it is."""
         now = self.group.world.now
         places = {
-            self._partition(q): Progress(owned.position, owned.position, owned.high_watermark)
+            self._partition(q): MemberPositions(owned.position, owned.position, owned.high_watermark)
             for q, owned in self.owned.items()
         }
         self._do(Stood(now, places))

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kordon.client.moves import KeyMoves
 from kordon.client.owned import Owned
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.controller import managing, takeover_steps, takeovers
 from kordon.proxy.controller.controller_role import ControllerRole
 from kordon.proxy.kafka.ends import Snapshot
@@ -94,7 +94,7 @@ def _nothing_is_old(member: Any) -> int:
     return int(member._reading)
 
 
-def _success(layout: object, v: int, write: object, outcome: Outcome, counts: object) -> Outcome:
+def _success(layout: object, v: int, write: object, outcome: WriteOutcome, counts: object) -> WriteOutcome:
     del layout, write, counts
     return outcome._replace(partition=v)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kordon.proxy.ordering.streams import Stream
-from kordon.proxy.ordering.transactions.beliefs import Claim
+from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.testing.transactions.cluster import Cluster, V
 from kordon.testing.transactions.codes import Code
@@ -25,7 +25,7 @@ class Attempt:
     """A transaction, as its client goes through it."""
 
     txn: Txn
-    claim: Claim
+    claim: ProducerClaim
     added: set[Stream] = field(default_factory=set[Stream])
     """On v1, what the client has added."""
     busy: set[int] = field(default_factory=set[int])
@@ -105,7 +105,7 @@ class Client:
         name = self._coordinator.transactional_id
         txn = self._cluster.begin(name, self._epoch, self._protocol)
         txn.is_native = self._goes_round and self._world.happens(0.5)
-        return Attempt(txn, Claim(name, name, txn.producer_id, txn.epoch))
+        return Attempt(txn, ProducerClaim(name, name, txn.producer_id, txn.epoch))
 
     def _fill(self, attempt: Attempt) -> Activity[None]:
         known, self._known = self._known, set()
@@ -194,6 +194,6 @@ class Client:
 
 def forge(cluster: Cluster, worker: Worker, txn: Txn, slot: Slot[Code]) -> Activity[None]:
     """Sends a record in another principal's transaction."""
-    claim = Claim(FORGER, txn.transactional_id, txn.producer_id, txn.epoch)
+    claim = ProducerClaim(FORGER, txn.transactional_id, txn.producer_id, txn.epoch)
     record = cluster.make_record(cluster.world.below(V), -1, txn, is_forged=True)
     yield from worker.produce(claim, txn.protocol, Sent(record, record.stream), slot)

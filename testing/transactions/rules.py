@@ -24,7 +24,7 @@ from kordon.proxy.ordering.transactions import (
 )
 from kordon.proxy.ordering.transactions.absences import Absences
 from kordon.proxy.ordering.transactions.adds import Announcement, Course, Plan
-from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Ground, ProducerClaim
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Event, Witness
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions
@@ -46,7 +46,7 @@ def _never_asked(absences_: Absences, batch: Batch, index: EventIndex) -> bool:
     return batch.offset < index.end - 1
 
 
-def _whoever(claim: Claim) -> tuple[str, str]:
+def _whoever(claim: ProducerClaim) -> tuple[str, str]:
     del claim
     return "", ""
 
@@ -69,7 +69,7 @@ def _without_lease(planned: Plan, layout_epoch: int, announcement: Announcement,
     return adds.course(planned, layout_epoch, announcement, has_lease=True)
 
 
-def _as_remembered(worker: Any, leader_epoch: int, claim: Claim, txn: Txn, q: int) -> Activity[Code]:
+def _as_remembered(worker: Any, leader_epoch: int, claim: ProducerClaim, txn: Txn, q: int) -> Activity[Code]:
     if worker._beliefs.is_open(claim, q, Ground(worker.layout.epoch, leader_epoch)):
         return Code.OK
     code: Code = yield from _OPEN_UNDER(worker, leader_epoch, claim, txn, q)

@@ -13,7 +13,7 @@ from kordon.proxy.ordering import write_sequencer
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 from kordon.proxy.ordering.transactions.adds import Announcement, Course, course, plan
-from kordon.proxy.ordering.transactions.beliefs import Beliefs, Claim, Ground, Step, after_leader
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Ground, ProducerClaim, Step, after_leader
 from kordon.proxy.ordering.transactions.events import Batch, Protocol
 from kordon.proxy.ordering.transactions.open_answers import LeaderAnswer, LeaderSays, leader_says, witness_sequence
 from kordon.testing.transactions.cluster import Cluster
@@ -85,7 +85,7 @@ class Worker:
         """Reads metadata anew."""
         self._leaders[partition] = self._cluster.logs[partition].leader_epoch
 
-    def add(self, claim: Claim, txn: Txn, streams: frozenset[Stream], slot: Slot[Code]) -> Activity[None]:
+    def add(self, claim: ProducerClaim, txn: Txn, streams: frozenset[Stream], slot: Slot[Code]) -> Activity[None]:
         """Serves AddPartitionsToTxn of v1, of virtual partitions or (by the dialect) of physical ones."""
         for _ in range(_TRIES):
             if not self.has_lease:
@@ -109,7 +109,7 @@ class Worker:
         """Returns what is announced of streams; physical partitions go nowhere."""
         return Announcement(self.announcement.number) if any(map(is_physical, streams)) else self.announcement
 
-    def _add(self, claim: Claim, txn: Txn, partitions: list[int]) -> Activity[Code]:
+    def _add(self, claim: ProducerClaim, txn: Txn, partitions: list[int]) -> Activity[Code]:
         yield None
         code = self._cluster.coordinators[claim.transactional_id].add(txn, partitions)
         if code is not Code.OK:
@@ -122,7 +122,7 @@ class Worker:
                 return code
         return Code.OK
 
-    def _open(self, claim: Claim, txn: Txn, q: int) -> Activity[Code]:
+    def _open(self, claim: ProducerClaim, txn: Txn, q: int) -> Activity[Code]:
         """Sees to it that a producer of v1 is open on a partition, once the coordinator has taken that."""
         for _ in range(_TRIES):
             yield None
@@ -139,7 +139,7 @@ class Worker:
             self.refresh(q)
         return Code.CONCURRENT
 
-    def _open_under(self, leader_epoch: int, claim: Claim, txn: Txn, q: int) -> Activity[Code]:
+    def _open_under(self, leader_epoch: int, claim: ProducerClaim, txn: Txn, q: int) -> Activity[Code]:
         answer = yield from self._ask(q, claim.producer_id, leader_epoch)
         says = leader_says(answer, claim.epoch, leader_epoch)
         if says is not LeaderSays.NOT_OPEN:
@@ -177,14 +177,14 @@ class Worker:
         yield log.replicated(offset)
         return slot.put(Code.OK if log.leader_epoch == leader_epoch else Code.UNSURE)
 
-    def produce(self, claim: Claim, protocol: Protocol, sent: Sent, slot: Slot[Code]) -> Activity[None]:
+    def produce(self, claim: ProducerClaim, protocol: Protocol, sent: Sent, slot: Slot[Code]) -> Activity[None]:
         """Serves a batch of Produce."""
         code = yield from self._produce(claim, protocol, sent)
         if code not in {Code.OK, Code.NOT_LEADER}:
             self._beliefs.drop(claim.producer_id)
         return slot.put(code)
 
-    def _produce(self, claim: Claim, protocol: Protocol, sent: Sent) -> Activity[Code]:
+    def _produce(self, claim: ProducerClaim, protocol: Protocol, sent: Sent) -> Activity[Code]:
         record = sent.record
         for _ in range(_TRIES):
             home = self.layout.chain(sent.stream).home
@@ -204,7 +204,7 @@ class Worker:
                 return code
         return Code.NOT_LEADER
 
-    def _learn(self, step: Step, claim: Claim, record: Record, q: int, ground: Ground) -> Activity[Code]:
+    def _learn(self, step: Step, claim: ProducerClaim, record: Record, q: int, ground: Ground) -> Activity[Code]:
         """Does what comes before data are written."""
         if step is Step.ASK_RIGHT:
             yield None
@@ -230,7 +230,7 @@ class Worker:
         self.refresh(q)
         return Code.NOT_LEADER
 
-    def _open_v2(self, claim: Claim, record: Record, q: int, ground: Ground) -> Activity[Code]:
+    def _open_v2(self, claim: ProducerClaim, record: Record, q: int, ground: Ground) -> Activity[Code]:
         if claim.principal == FORGER:
             return Code.DENIED
         inquiry = self._beliefs.inquire(claim, q, ground)
@@ -242,7 +242,9 @@ class Worker:
         self.refresh(q)
         return Code.NOT_LEADER if code is Code.CONCURRENT else code
 
-    def _write(self, claim: Claim, protocol: Protocol, sent: Sent, home: Stay, ground: Ground) -> Activity[Code]:
+    def _write(
+        self, claim: ProducerClaim, protocol: Protocol, sent: Sent, home: Stay, ground: Ground
+    ) -> Activity[Code]:
         record, q = sent.record, home.partition
         if is_outdated(sent.stamp, home, self.layout.count_in_force):
             return self._earlier(sent, home)
@@ -284,7 +286,7 @@ class Worker:
         yield where.replicated(offset)
         return slot.put(Code.OK if where.leader_epoch == epoch else Code.UNSURE)
 
-    def end(self, claim: Claim, txn: Txn, slot: Slot[Code], *, is_commit: bool) -> Activity[None]:
+    def end(self, claim: ProducerClaim, txn: Txn, slot: Slot[Code], *, is_commit: bool) -> Activity[None]:
         """Passes EndTxn on."""
         yield None
         code = self._cluster.coordinators[claim.transactional_id].end(txn, is_commit=is_commit)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.client.cooperative.entry import Entry, Progress
-from kordon.client.cooperative.in_hand import InHand, Limits, Order
+from kordon.client.cooperative.entry import Progress, RecordInHand
+from kordon.client.cooperative.in_hand import HandLimits, InHand, Order
 from kordon.codecs.ranges import Range, Ranges
 
-MANY = Limits(1_000, 1_000_000, 1_000)
+MANY = HandLimits(1_000, 1_000_000, 1_000)
 Hand = InHand[int, str]
 
 
@@ -22,7 +22,7 @@ def taken(hand: Hand, partition: int, rows: Iterable[tuple[int, bytes | None]], 
 
 
 def hand_with(
-    *rows: tuple[int, bytes | None], order: Order = "key", limits: Limits = MANY, ranges: Iterable[Range] = ()
+    *rows: tuple[int, bytes | None], order: Order = "key", limits: HandLimits = MANY, ranges: Iterable[Range] = ()
 ) -> Hand:
     """A member that has fetched these records of partition 0, and nothing behind them."""
     hand = Hand(order, limits)
@@ -31,14 +31,14 @@ def hand_with(
     return hand
 
 
-def started(hand: Hand, now: float = 0.0) -> list[Entry[int, str]]:
-    found: list[Entry[int, str]] = []
+def started(hand: Hand, now: float = 0.0) -> list[RecordInHand[int, str]]:
+    found: list[RecordInHand[int, str]] = []
     while (entry := hand.start(now)) is not None:
         found.append(entry)
     return found
 
 
-def offsets(entries: Iterable[Entry[int, str]]) -> list[int]:
+def offsets(entries: Iterable[RecordInHand[int, str]]) -> list[int]:
     return [entry.offset for entry in entries]
 
 
@@ -179,7 +179,7 @@ def test_a_record_may_be_finished_before_it_is_started() -> None:
 
 def test_so_many_run_at_a_time() -> None:
     """A record that waits for its next try is none of them."""
-    hand = hand_with(*((n, None) for n in range(5)), limits=Limits(running=2))
+    hand = hand_with(*((n, None) for n in range(5)), limits=HandLimits(running=2))
     first, second = started(hand)
     assert not hand.can_start(0.0)
     hand.release(first, due=9.0)
@@ -188,8 +188,8 @@ def test_so_many_run_at_a_time() -> None:
     assert hand.can_start(0.0)
 
 
-@pytest.mark.parametrize("limits", [Limits(records=4), Limits(size=40)])
-def test_each_partition_has_its_share_of_what_is_in_hand(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [HandLimits(records=4), HandLimits(size=40)])
+def test_each_partition_has_its_share_of_what_is_in_hand(limits: HandLimits) -> None:
     """A partition that does not come on leaves room for others."""
     hand = hand_with((0, A), limits=limits)
     hand.assign(1, 0)
@@ -203,7 +203,7 @@ def test_each_partition_has_its_share_of_what_is_in_hand(limits: Limits) -> None
 
 def test_all_partitions_together_have_no_more_than_there_is_room_for() -> None:
     """A fetch asks for no more records than that."""
-    hand = hand_with((0, A), (1, A), limits=Limits(records=3))
+    hand = hand_with((0, A), (1, A), limits=HandLimits(records=3))
     assert hand.room == 1
     taken(hand, 0, [(2, A), (3, A)], 4)
     assert hand.room == 0
@@ -254,7 +254,7 @@ def test_it_does_what_a_plain_model_does(seed: int) -> None:
     """Through any order of fetches, starts, ends and releases."""
     chance = random.Random(seed)
     hand, model = hand_with(), Model({})
-    position, running = 0, list[Entry[int, str]]()
+    position, running = 0, list[RecordInHand[int, str]]()
     for _ in range(60):
         match chance.randrange(4):
             case 0:

@@ -16,7 +16,7 @@ from kordon.client.moves_events import (
     Command,
     Leaving,
     Left,
-    Progress,
+    MemberPositions,
     ReportFailed,
     ReportRow,
     Resume,
@@ -51,7 +51,7 @@ def member(*partitions: TopicPartition, at: int = 0) -> KeyMoves:
 def stand(
     moves: KeyMoves, now: float, at: dict[TopicPartition, int], handled: int | None = None, end: int = -1
 ) -> list[Command]:
-    places = {tp: Progress(offset, offset if handled is None else handled, end) for tp, offset in at.items()}
+    places = {tp: MemberPositions(offset, offset if handled is None else handled, end) for tp, offset in at.items()}
     return moves.handle(Stood(now, places))
 
 
@@ -244,7 +244,7 @@ def test_who_withdraws_stands_where_the_segment_before_ends_though_strays_lie_be
         cut = layout.change_to(following).touched
         layout = layout.changed(following, {q: 100 * layout.epoch + 100 if q < 2 else end for q in cut})
     owned = Owned(TopicPartition("t", 4), is_needed=True, heard={0: 1000, 2: -1, 6: 50})
-    owned.stand(Progress(70, 70, -1))
+    owned.stand(MemberPositions(70, 70, -1))
     owned.look(TopicGate(Gate.of(layout)), {}, {})
     assert owned.withdraws_to == 49
 
@@ -282,9 +282,9 @@ def test_an_answer_to_what_was_told_before_a_member_went_back_says_nothing_of_wh
     """Also where it had told 0: they withdraw when they hear that it stands nowhere."""
     gate = grown()
     owned = Owned(P0)
-    owned.stand(Progress(120, 120, -1))
+    owned.stand(MemberPositions(120, 120, -1))
     owned.tell()
-    owned.stand(Progress(50, 50, -1))
+    owned.stand(MemberPositions(50, 50, -1))
     owned.look(TopicGate(gate), {}, {})
     assert owned.is_back
     for told, is_back in ((0, True), (-1, False)):

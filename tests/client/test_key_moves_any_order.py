@@ -26,7 +26,7 @@ from kordon.client.moves_events import (
     Event,
     Leaving,
     Left,
-    Progress,
+    MemberPositions,
     ReportFailed,
     SendReport,
     Stood,
@@ -136,7 +136,8 @@ class World:
     def stood(self, member: Member) -> None:
         """Tells a member's driver where it stands."""
         places = {
-            TopicPartition(TOPIC, q): Progress(at, member.handled[q], len(self.logs[q])) for q, at in member.at.items()
+            TopicPartition(TOPIC, q): MemberPositions(at, member.handled[q], len(self.logs[q]))
+            for q, at in member.at.items()
         }
         self.do(member, Stood(self.now, places))
 
@@ -365,7 +366,7 @@ def test_looking_only_where_something_has_changed_changes_nothing(monkeypatch: p
 def _tells_what_is_not_flushed(patch: pytest.MonkeyPatch) -> None:
     stand = Owned.stand
 
-    def tell_at_once(owned: Owned, place: Progress) -> None:
+    def tell_at_once(owned: Owned, place: MemberPositions) -> None:
         stand(owned, place)
         owned.safe = owned.handled
 

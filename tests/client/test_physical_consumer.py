@@ -6,7 +6,7 @@ from aiokafka.consumer.subscription_state import Assignment, SubscriptionState
 from aiokafka.structs import TopicPartition
 
 from kordon.client.cooperative.physical import _Finished
-from kordon.client.moves_events import Progress
+from kordon.client.moves_events import MemberPositions
 
 # pyright: reportPrivateUsage=false
 
@@ -21,9 +21,9 @@ async def test_the_group_is_told_what_is_finished_and_not_what_was_given_out() -
     assignment.state_value(TP).reset_to(50)
     finished[TP] = 12
     told.came_back(assignment, [TP])
-    assert told.places(assignment, [TP]) == {TP: Progress(50, 12)}
-    assert told.places(assignment, [TP], all_is_handled=True) == {TP: Progress(50, 12)}
+    assert told.places(assignment, [TP]) == {TP: MemberPositions(50, 12)}
+    assert told.places(assignment, [TP], all_is_handled=True) == {TP: MemberPositions(50, 12)}
     finished[TP] = 60
-    assert told.places(assignment, [TP]) == {TP: Progress(50, 50)}
+    assert told.places(assignment, [TP]) == {TP: MemberPositions(50, 50)}
     del finished[TP]
-    assert told.places(assignment, [TP]) == {TP: Progress(50, -1)}
+    assert told.places(assignment, [TP]) == {TP: MemberPositions(50, -1)}

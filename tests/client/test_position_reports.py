@@ -3,7 +3,7 @@
 import pytest
 from aiokafka.structs import TopicPartition
 
-from kordon.client.moves_events import Progress
+from kordon.client.moves_events import MemberPositions
 from kordon.client.owned import Owned
 from kordon.client.position_reports import PositionReports
 
@@ -22,7 +22,7 @@ def reports() -> PositionReports:
 def stands(tp: TopicPartition, position: int) -> Owned:
     """A partition of which all before a position is handled and flushed."""
     owned = Owned(tp)
-    owned.stand(Progress(position, position, position))
+    owned.stand(MemberPositions(position, position, position))
     return owned
 
 

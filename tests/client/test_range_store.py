@@ -17,7 +17,7 @@ from kordon.client.cooperative.found import Found
 from kordon.client.cooperative.leader_epochs import NO_EPOCH
 from kordon.client.cooperative.log_watch import LogWatch
 from kordon.client.cooperative.range_store import NotKeptError, RangeStore
-from kordon.client.cooperative.range_text import Owner, build
+from kordon.client.cooperative.range_text import RangesOwner, build
 from kordon.client.requests import WireRequest
 from kordon.codecs import apis, dialect
 from kordon.codecs.messages import response
@@ -153,7 +153,7 @@ async def read(store: RangeStore) -> Found | None:
 
 def committed(cluster: Cluster, offset: int, ranges: Ranges, **fields: object) -> None:
     """The commit that a member has left in metadata."""
-    text, _ = build(Owner("g", "t", 0, ID), offset, ranges)
+    text, _ = build(RangesOwner("g", "t", 0, ID), offset, ranges)
     cluster.committed = {"committed_offset": offset, "metadata": text} | fields
 
 
@@ -322,7 +322,7 @@ async def test_a_kordon_that_does_not_keep_a_partition_gets_metadata(store: Rang
 
 async def test_ranges_from_before_a_kordon_kept_them_are_taken_over(store: RangeStore, cluster: Cluster) -> None:
     """A group that has used bare brokers repeats nothing."""
-    text, _ = build(Owner("g", "t", 0, ID), 5, GAPS)
+    text, _ = build(RangesOwner("g", "t", 0, ID), 5, GAPS)
     kept(cluster, 5, Ranges([(20, 30)]), metadata=text)
     assert await read(store) == Found(5, Ranges([(7, 9), (20, 30)]))
 

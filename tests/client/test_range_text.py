@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.client.cooperative import range_text
-from kordon.client.cooperative.range_text import Owner, UnreadRanges, build, parse
+from kordon.client.cooperative.range_text import RangesOwner, UnreadRanges, build, parse
 from kordon.codecs.ranges import MOST_STORED, NONE, Ranges
 
 # pyright: reportPrivateUsage=false
 
-OWNER = Owner("group", "topic", 3, UUID(int=7))
+OWNER = RangesOwner("group", "topic", 3, UUID(int=7))
 RANGES = st.lists(st.tuples(st.integers(1, 300), st.integers(1, 300)), max_size=40).map(Ranges)
 
 
@@ -65,7 +65,7 @@ def test_nothing_is_written_of_nothing() -> None:
         (OWNER, 6, "committed with offset 5"),
     ],
 )
-def test_ranges_of_others_are_not_believed(owner: Owner, committed: int, why: str) -> None:
+def test_ranges_of_others_are_not_believed(owner: RangesOwner, committed: int, why: str) -> None:
     """Not of another group or partition, nor of a topic that was made again, nor with a reset or translated offset."""
     text, _ = build(OWNER, 5, Ranges([(7, 9)]))
     with pytest.raises(UnreadRanges, match=why):

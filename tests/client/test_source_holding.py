@@ -18,12 +18,12 @@ from kordon.client import SourceRebalancedError, SourceRebalanceListener
 from kordon.client.sources.holding import Holding
 from kordon.client.sources.outgoing import NotCommitted
 from kordon.client.sources.settings import SourceSettings
-from kordon.client.sources.store import GroupMember, PointStore
+from kordon.client.sources.store import PointStore, SourceMember
 from kordon.codecs.source_points import Point
 from kordon.testing.waiting import turns, until
 
 DEAD = "d" * 32
-MEMBER = GroupMember("me", 4)
+MEMBER = SourceMember("me", 4)
 
 
 class Group:
@@ -47,13 +47,13 @@ class Group:
             return None
         return {each: self.records[each] for each in partitions if each in self.records}
 
-    async def write(self, points: Mapping[int, Point], member: GroupMember) -> None:
+    async def write(self, points: Mapping[int, Point], member: SourceMember) -> None:
         if points:
             self.did("released" if all(not each.owner for each in points.values()) else "claimed")
             assert member == MEMBER
             self.records.update(points)
 
-    async def confirm(self, member: GroupMember) -> None:
+    async def confirm(self, member: SourceMember) -> None:
         assert member == MEMBER
         self.did("confirmed")
 
@@ -86,7 +86,7 @@ class Written:
     async def begin(self) -> None:
         self._group.did("begun")
 
-    async def put(self, points: Mapping[int, Point], member: GroupMember) -> None:
+    async def put(self, points: Mapping[int, Point], member: SourceMember) -> None:
         assert member == MEMBER
         self._group.did("put")
         self._points = points

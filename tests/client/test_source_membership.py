@@ -17,7 +17,7 @@ from kordon.client.sources.assignor import Had
 from kordon.client.sources.membership import SourceCoordinator
 from kordon.client.sources.settings import SourceSettings
 from kordon.client.sources.source_topic import check_count
-from kordon.client.sources.store import GroupMember
+from kordon.client.sources.store import SourceMember
 from kordon.testing.waiting import until
 
 # pyright: reportPrivateUsage=false
@@ -32,7 +32,7 @@ class Noted:
     async def give_up(self, *, is_member: bool) -> None:
         self.log.append("gave up" if is_member else "thrown out")
 
-    def take(self, member: GroupMember, partitions: Collection[int]) -> None:
+    def take(self, member: SourceMember, partitions: Collection[int]) -> None:
         self.log.append((member, set(partitions)))
 
     def fail(self, error: BaseException) -> None:
@@ -66,7 +66,7 @@ async def test_partitions_are_given_up_before_it_joins_again() -> None:
     coordinator.generation = 7
     await coordinator._on_join_complete(7, "me", "range", assignment)
     await coordinator._on_join_prepare(None)
-    assert owner.log == ["thrown out", (GroupMember("me", 7), {0, 2}), "gave up"]
+    assert owner.log == ["thrown out", (SourceMember("me", 7), {0, 2}), "gave up"]
     assert coordinator._assignor.had == Had(7, frozenset({0, 2}))
     coordinator.generation = -1
     await coordinator.close()
@@ -79,7 +79,7 @@ async def test_partitions_that_the_application_does_not_know_are_not_begun_with(
     coordinator = SourceCoordinator(client(GroupLoadInProgressError()), SourceSettings("g", told), owner)
     assignment = ConsumerProtocolMemberAssignment(0, [("g", [2, 3])], b"").encode()
     await coordinator._on_join_complete(7, "me", "range", assignment)
-    assert owner.log == [(GroupMember("me", 7), {2, 3}) if begun else SourceCountError]
+    assert owner.log == [(SourceMember("me", 7), {2, 3}) if begun else SourceCountError]
     await coordinator.close()
 
 

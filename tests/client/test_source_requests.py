@@ -22,7 +22,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from kordon.client import SourcePointError
 from kordon.client.requests import WireRequest
 from kordon.client.sources.member_producer import _MemberOffsets
-from kordon.client.sources.store import GroupMember, PointStore
+from kordon.client.sources.store import PointStore, SourceMember
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import response
 from kordon.codecs.source_points import Point, build
@@ -30,7 +30,7 @@ from kordon.codecs.source_points import Point, build
 # pyright: reportPrivateUsage=false
 
 OWNER = "a" * 32
-MEMBER = GroupMember("me", 4)
+MEMBER = SourceMember("me", 4)
 HEARTBEAT = 12
 
 

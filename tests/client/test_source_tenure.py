@@ -2,7 +2,7 @@
 
 import pytest
 
-from kordon.client.sources.tenure import NotOwned, Stage, Tenure
+from kordon.client.sources.tenure import NotOwned, Tenure, TenureStage
 from kordon.codecs.source_points import Point
 
 ME = "a" * 32
@@ -68,7 +68,7 @@ def test_it_takes_its_id_off_the_record() -> None:
     tenure.ended(committed=True)
     assert tenure.release() == {0: Point(8, "y", "", 3), 1: Point()}
     assert tenure.keeps_id
-    assert tenure.stage is Stage.OVER
+    assert tenure.stage is TenureStage.OVER
     with pytest.raises(NotOwned):
         tenure.next_points({0: "z"}, 0)
 

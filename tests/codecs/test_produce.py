@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import Outcome, ProduceRequest, build_outcomes, build_produce, look_outcomes, look_produce
+from kordon.codecs.produce import (
+    ProduceRequest,
+    WriteOutcome,
+    build_outcomes,
+    build_produce,
+    look_outcomes,
+    look_produce,
+)
 from kordon.testing.values import Values
 
 PRODUCE = 0
@@ -122,7 +129,7 @@ def test_answers_are_read_as_the_table_reads_them(version: int, random: Random) 
         (
             row.name,
             [
-                Outcome(
+                WriteOutcome(
                     part.index,
                     part.error_code,
                     part.base_offset,
@@ -155,7 +162,7 @@ def test_cut_answers_are_refused(version: int, random: Random, data: st.DataObje
 INT64 = st.integers(-(2**63), 2**63 - 1)
 MESSAGES = st.none() | st.text(max_size=150)
 OUTCOMES = st.builds(
-    Outcome,
+    WriteOutcome,
     partition=st.integers(0, 2**31 - 1),
     error_code=st.integers(-1, 120),
     base_offset=INT64,
@@ -168,7 +175,7 @@ OUTCOMES = st.builds(
 
 @given(REQUEST_VERSIONS, st.lists(st.tuples(TEXTS, st.uuids(), st.lists(OUTCOMES, max_size=3)), max_size=3))
 def test_answers_are_built_as_the_table_builds_them(
-    version: int, topics: list[tuple[str, UUID, list[Outcome]]]
+    version: int, topics: list[tuple[str, UUID, list[WriteOutcome]]]
 ) -> None:
     """For all versions that clients have."""
     rows = [

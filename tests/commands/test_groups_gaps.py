@@ -15,7 +15,7 @@ from confluent_kafka import Consumer
 
 from kordon.proxy.commands.cli import main
 from kordon.proxy.commands.groups_cli import _age, _line  # pyright: ignore[reportPrivateUsage] - what is printed
-from kordon.proxy.own_topics.group_gaps import Holder, OpenRanges
+from kordon.proxy.own_topics.group_gaps import OpenRanges, PartitionHolder
 from kordon.testing.cluster import Cluster
 from kordon.testing.individual_member import IndividualMember
 from kordon.testing.managed_clients import create_managed
@@ -28,7 +28,7 @@ ROW = OpenRanges("orders", 3, 41, ((41, 43), (46, 47), (50, 60), (61, 62), (70, 
 
 def test_a_person_reads_where_it_is_open_since_when_and_who_has_it() -> None:
     """Three of the open ranges, and how many there are more."""
-    row = replace(ROW, holder=Holder("m-1", "app-1", "10.0.0.7"))
+    row = replace(ROW, holder=PartitionHolder("m-1", "app-1", "10.0.0.7"))
     assert _line(ROW, 1_000_000 + 90_000) == (
         "orders-3: open for 90 s: 41 to 42, 46, 50 to 59 and 2 ranges more; 12 offsets done behind; "
         "no member has it now"

@@ -21,7 +21,7 @@ from kordon.proxy.ordering.layouts_state import LayoutsState, StandingFence
 from kordon.proxy.ordering.leftovers import Leftovers
 from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, TopicRecord, Value, dump
 from kordon.proxy.ordering.wishes import Resize, Wish
-from kordon.proxy.own_topics.layouts_writer import NotCommitted
+from kordon.proxy.own_topics.layouts_writer import ChangeNotCommitted
 from kordon.proxy.runtime.clock import clock
 from kordon.testing.waiting import until
 
@@ -39,7 +39,7 @@ class Writer:
 
     async def commit(self, entries: Sequence[NewRecord]) -> list[int]:
         """Fails as when no coordinator is found."""
-        raise NotCommitted("no coordinator")
+        raise ChangeNotCommitted("no coordinator")
 
 
 async def read() -> None:
@@ -81,7 +81,7 @@ def leads(writer: Writer, state: LayoutsState, on_forged: Callable[[str, int], N
 async def test_a_role_whose_writer_failed_ends_and_is_taken_up_again() -> None:
     """A writer that failed has to be opened anew: to go on with it would delay every wish for ever."""
     leading = leads(Writer(), state_with(wishes={"w1": Resize("nobody-manages-it", 4)}))
-    with pytest.raises(NotCommitted):
+    with pytest.raises(ChangeNotCommitted):
         await leading.run(read)
 
 

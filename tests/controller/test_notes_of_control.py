@@ -16,7 +16,7 @@ from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, OutcomeRecord, TopicRecord
 from kordon.proxy.ordering.standing_findings import StandingFindings
 from kordon.proxy.ordering.write_sequencer import Binding, Write
-from kordon.proxy.own_topics.layouts_writer import Fenced, NotCommitted, OutcomeUnknown, Records
+from kordon.proxy.own_topics.layouts_writer import ChangeNotCommitted, Fenced, OutcomeUnknown, Records
 from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.noted import Noted
 
@@ -135,7 +135,8 @@ def test_what_may_be_durable_or_not_is_told_as_such() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_told"), [(OutcomeUnknown("no answer"), True), (Fenced("another"), True), (NotCommitted("no"), False)]
+    ("error", "is_told"),
+    [(OutcomeUnknown("no answer"), True), (Fenced("another"), True), (ChangeNotCommitted("no"), False)],
 )
 async def test_a_ledger_tells_of_what_it_does_not_know(error: Exception, is_told: bool) -> None:
     """Once: what is tried behind a failure is not even begun."""

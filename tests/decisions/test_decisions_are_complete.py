@@ -11,7 +11,7 @@ from kordon.codecs.bodies import MetadataResponse, MetadataResponseTopic, Offset
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.codecs.ranges import Ranges
 from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.core import verdicts
@@ -88,10 +88,10 @@ class Stage:
 async def writes(stage: Stage) -> None:
     """Written, there already, refused, held, let go, gone elsewhere."""
     decisions, queue, write = WriteDecisions(stage.journal), stage.queue(), stage.write()
-    decisions.answered(queue, write, Outcome(0, 0, 100), Outcome(0, 0, 100))
-    decisions.answered(queue, write, Outcome(0, Code.DUPLICATE_SEQUENCE_NUMBER), Outcome(0, 0))
-    decisions.judged(queue, write, WhyNotWritten.DUPLICATE, Outcome(0, 0))
-    decisions.judged(queue, write, WhyNotWritten.FENCED, Outcome(0, Code.INVALID_PRODUCER_EPOCH))
+    decisions.answered(queue, write, WriteOutcome(0, 0, 100), WriteOutcome(0, 0, 100))
+    decisions.answered(queue, write, WriteOutcome(0, Code.DUPLICATE_SEQUENCE_NUMBER), WriteOutcome(0, 0))
+    decisions.judged(queue, write, WhyNotWritten.DUPLICATE, WriteOutcome(0, 0))
+    decisions.judged(queue, write, WhyNotWritten.FENCED, WriteOutcome(0, Code.INVALID_PRODUCER_EPOCH))
     decisions.given_up(queue, write, Code.NOT_LEADER_OR_FOLLOWER, Why.LEADER)
     decisions.unfit(stage.client, stage.topic, "orders", 3, Code.INVALID_RECORD)
     stage.topic.raise_fence(Fence("f1", frozenset({0})))

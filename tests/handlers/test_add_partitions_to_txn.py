@@ -14,12 +14,12 @@ from kordon.proxy.core.interception import Translate
 from kordon.proxy.handlers.add_partitions_to_txn import AddedPartitions, AddPartitionsToTxn
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.transactions.adds import Announcement
-from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.proxy.ordering.transactions.beliefs import Ground, ProducerClaim
 from kordon.proxy.writes import transactions
 from kordon.testing.transactions_in_memory import ID, TOPIC, P, TransactionsInMemory
 
 KEY, VERSION = apis.ADD_PARTITIONS_TO_TXN, 3
-CLAIM = Claim("", ID, P, 0)
+CLAIM = ProducerClaim("", ID, P, 0)
 Names = Mapping[str, list[int]]
 
 

@@ -12,7 +12,7 @@ from kordon.codecs.messages import request, response
 from kordon.proxy.handlers.add_partitions_to_txn import AddedPartitions, AddPartitionsToTxn
 from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.transactions.adds import Announcement
-from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.proxy.ordering.transactions.beliefs import Ground, ProducerClaim
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import Fence
 from kordon.proxy.topics.views import PHYSICAL
@@ -133,7 +133,7 @@ async def test_physical_partitions_mean_themselves() -> None:
     assert await client.add(1, 0) == ([0, 1], [Code.NONE, Code.NONE])
     assert sorted(client.worker.brokers.witnesses) == [(0, 0), (1, 0)]
     beliefs = client.worker.transactions.beliefs(client.worker.topic)
-    assert beliefs.is_open(Claim("", ID, P, 0), 1, Ground(0, 3))
+    assert beliefs.is_open(ProducerClaim("", ID, P, 0), 1, Ground(0, 3))
 
 
 async def test_a_change_to_come_adds_nothing() -> None:

@@ -10,11 +10,11 @@ from kordon.codecs.messages import request, response
 from kordon.proxy.core.interception import Translate
 from kordon.proxy.handlers.end_txn import EndTxn
 from kordon.proxy.handlers.init_producer_id import InitProducerId
-from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.proxy.ordering.transactions.beliefs import Ground, ProducerClaim
 from kordon.testing.transactions_in_memory import ID, P, TransactionsInMemory
 
 NO_LENDING: Any = None
-CLAIM, GROUND = Claim("", ID, P, 0), Ground(0, 3)
+CLAIM, GROUND = ProducerClaim("", ID, P, 0), Ground(0, 3)
 
 
 def end(worker: TransactionsInMemory, version: int, epoch: int = 0) -> Translate:

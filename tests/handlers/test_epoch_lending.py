@@ -13,7 +13,7 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.handlers import epoch_lending
 from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, LendingOutcome
 from kordon.proxy.ordering.lent_epoch_records import key_of
-from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, TAKE_OVER_SECONDS, Claim, Identity, Lent
+from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, TAKE_OVER_SECONDS, EpochClaim, Lent, ProducerIdentity
 from kordon.proxy.ordering.lent_table import LentTable
 
 ID = "orders-writer"
@@ -103,18 +103,18 @@ def lending(records: Records, kept: InMemory) -> EpochLending:
 
 
 def given(epoch: int) -> LendingAnswer:
-    return LendingAnswer(LendingOutcome.GIVEN, Identity(7, epoch))
+    return LendingAnswer(LendingOutcome.GIVEN, ProducerIdentity(7, epoch))
 
 
 async def test_a_producer_gets_its_next_epoch_once(lending: EpochLending, broker: Broker) -> None:
     """Whoever has come before it gets nothing, and who asks again is told the same."""
     assert await lending.serve(ID, None, broker.call) == given(0)
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == given(1)
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(
-        LendingOutcome.REPEATED, Identity(7, 1)
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == given(1)
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == LendingAnswer(
+        LendingOutcome.REPEATED, ProducerIdentity(7, 1)
     )
-    assert await lending.serve(ID, Identity(7, 1), broker.call) == given(2)
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
+    assert await lending.serve(ID, ProducerIdentity(7, 1), broker.call) == given(2)
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
     assert broker.calls == 3
     assert (lending.outcomes["given"], lending.outcomes["repeated"], lending.outcomes["fenced"]) == (3, 1, 1)
 
@@ -131,7 +131,7 @@ async def test_a_claim_stands_in_the_log_before_the_broker_is_called(
     assert claimed.claim is not None
     broker.held.set()
     assert await serving == given(0)
-    assert records.entries[1:] == [(KEY, Lent(1, Identity(7, 0)))]
+    assert records.entries[1:] == [(KEY, Lent(1, ProducerIdentity(7, 0)))]
 
 
 async def test_of_two_proxies_one_calls(records: Records, broker: Broker) -> None:
@@ -221,7 +221,7 @@ async def test_a_client_that_goes_leaves_nothing_undone(lending: EpochLending, b
         await serving
     for _ in range(20):
         await asyncio.sleep(0)
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == given(1)
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == given(1)
 
 
 async def test_a_broker_that_does_not_answer(
@@ -236,7 +236,7 @@ async def test_a_broker_that_does_not_answer(
 async def test_a_log_that_is_away_is_waited_for(lending: EpochLending, broker: Broker, kept: InMemory) -> None:
     """By the client, which asks again. No epoch is taken meanwhile."""
     kept.is_away = True
-    for identity in (None, Identity(7, 0)):
+    for identity in (None, ProducerIdentity(7, 0)):
         assert await lending.serve(ID, identity, broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
     assert broker.calls == 0
 
@@ -247,8 +247,10 @@ async def test_without_a_log_new_instances_go_on_as_without_kordon(
     """Others cannot be told from those whom another instance has fenced."""
     kept.problem = "Kordon may not create it"
     assert not lending.is_possible
-    assert await lending.serve(ID, None, broker.call) == LendingAnswer(LendingOutcome.UNRECORDED, Identity(7, 0))
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
+    assert await lending.serve(ID, None, broker.call) == LendingAnswer(
+        LendingOutcome.UNRECORDED, ProducerIdentity(7, 0)
+    )
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
     broker.first = [InitProducerIdResponse(error_code=Code.NOT_COORDINATOR)]
     assert await lending.serve(ID, None, broker.call) == LendingAnswer(
         LendingOutcome.REFUSED, code=Code.NOT_COORDINATOR
@@ -261,7 +263,9 @@ async def test_a_full_table_takes_up_no_more(records: Records, broker: Broker) -
     lending = EpochLending(kept, lambda: records.now)
     assert await lending.serve(ID, None, broker.call) == given(0)
     assert (await lending.serve("other", None, broker.call)).outcome is LendingOutcome.UNRECORDED
-    assert await lending.serve("other", Identity(7, 1), broker.call) == LendingAnswer(LendingOutcome.UNAVAILABLE)
+    assert await lending.serve("other", ProducerIdentity(7, 1), broker.call) == LendingAnswer(
+        LendingOutcome.UNAVAILABLE
+    )
     assert len(records.entries) == 2
 
 
@@ -292,17 +296,17 @@ async def test_who_comes_round_kordon_fences(lending: EpochLending, broker: Brok
     """An epoch that nothing explains has gone to somebody else."""
     assert await lending.serve(ID, None, broker.call) == given(0)
     await broker.call()
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
 
 
 async def test_a_claim_of_another_is_taken_over_by_its_own_producer_alone(
     lending: EpochLending, broker: Broker, records: Records
 ) -> None:
     """A proxy died behind its claim; another instance's identity is not what was claimed for."""
-    claim = Claim("another-1", Identity(7, 1))
-    records.entries.append((KEY, Lent(4, Identity(7, 1), Identity(7, 0), claim=claim)))
+    claim = EpochClaim("another-1", ProducerIdentity(7, 1))
+    records.entries.append((KEY, Lent(4, ProducerIdentity(7, 1), ProducerIdentity(7, 0), claim=claim)))
     broker.epochs = count(2)
-    assert await lending.serve(ID, Identity(7, 1), broker.call) == LendingAnswer(LendingOutcome.BUSY)
+    assert await lending.serve(ID, ProducerIdentity(7, 1), broker.call) == LendingAnswer(LendingOutcome.BUSY)
     records.now += TAKE_OVER_SECONDS
-    assert await lending.serve(ID, Identity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
-    assert await lending.serve(ID, Identity(7, 1), broker.call) == given(2)
+    assert await lending.serve(ID, ProducerIdentity(7, 0), broker.call) == LendingAnswer(LendingOutcome.FENCED)
+    assert await lending.serve(ID, ProducerIdentity(7, 1), broker.call) == given(2)

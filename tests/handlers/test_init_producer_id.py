@@ -13,7 +13,7 @@ from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, LendingOutcome
 from kordon.proxy.handlers.init_producer_id import InitProducerId
-from kordon.proxy.ordering.lent_epochs import Identity
+from kordon.proxy.ordering.lent_epochs import ProducerIdentity
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.handled import guard_of, route_of
 from kordon.testing.noted import Noted
@@ -29,16 +29,18 @@ class Lending(EpochLending):
 
     def __init__(self, told: LendingAnswer | None = None) -> None:
         self.told = told
-        self.asked: list[tuple[str, Identity | None]] = []
+        self.asked: list[tuple[str, ProducerIdentity | None]] = []
 
     @property
     def is_possible(self) -> bool:
         return True
 
-    async def serve(self, transactional_id: str, given: Identity | None, call: Any) -> LendingAnswer:
+    async def serve(self, transactional_id: str, given: ProducerIdentity | None, call: Any) -> LendingAnswer:
         self.asked.append((transactional_id, given))
         answer = await call()
-        return self.told or LendingAnswer(LendingOutcome.GIVEN, Identity(answer.producer_id, answer.producer_epoch))
+        return self.told or LendingAnswer(
+            LendingOutcome.GIVEN, ProducerIdentity(answer.producer_id, answer.producer_epoch)
+        )
 
 
 class Connection:
@@ -93,7 +95,7 @@ async def test_an_old_broker_is_called_by_what_it_has(version: int) -> None:
     one = Connection(OLD)
     answer = await one.sends(version, transactional_id=ID, transaction_timeout_ms=9, **IDENTITY)
     assert words(answer) == (0, 7, 4)
-    assert one.lending.asked == [(ID, Identity(7, 3))]
+    assert one.lending.asked == [(ID, ProducerIdentity(7, 3))]
     assert one.keys == [apis.API_VERSIONS, apis.END_TXN, apis.INIT_PRODUCER_ID]
     assert one.asked[-1][1:] == (1, {"transactional_id": ID, "transaction_timeout_ms": 9})
 

@@ -13,7 +13,7 @@ from kordon.codecs.witness import is_witness
 from kordon.proxy.handlers.produce import MixedProduce, Produce, WalkedProduce
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.identity import writer_id
-from kordon.proxy.ordering.transactions.beliefs import Claim, Ground
+from kordon.proxy.ordering.transactions.beliefs import Ground, ProducerClaim
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import Fence
 from kordon.testing.managed_writes import a_batch
@@ -21,7 +21,7 @@ from kordon.testing.transactions_in_memory import ID, TOPIC, P, TransactionsInMe
 from kordon.testing.waiting import turns
 
 V2 = 12
-CLAIM = Claim("connection 1", ID, P, 0)
+CLAIM = ProducerClaim("connection 1", ID, P, 0)
 
 
 async def test_data_of_v1_go_into_line_once_the_leader_says_that_they_may() -> None:

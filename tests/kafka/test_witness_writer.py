@@ -8,10 +8,10 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.records import look_batch
 from kordon.codecs.witness import is_witness
 from kordon.proxy.kafka.witness_writer import WitnessWriter
-from kordon.proxy.ordering.transactions.beliefs import Claim
+from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 
-CLAIM = Claim("", "orders-1", 1000, 4)
+CLAIM = ProducerClaim("", "orders-1", 1000, 4)
 
 
 async def test_a_witness_of_v1_is_verified_and_adds_nothing() -> None:

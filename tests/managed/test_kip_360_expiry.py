@@ -13,7 +13,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.own_topics.layouts_writer import TRANSACTIONAL_ID, LayoutsWriter, NotCommitted, WriterState
+from kordon.proxy.own_topics.layouts_writer import TRANSACTIONAL_ID, ChangeNotCommitted, LayoutsWriter, WriterState
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, FORGOTTEN_PRODUCERS, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
@@ -158,7 +158,7 @@ async def test_a_former_controller_writes_no_layouts_though_brokers_have_forgott
         assert await former.commit([NewRecord("a", b"1")]) == [0]
         await until("the broker has forgotten it", partial(is_forgotten, brokers.bootstrap(), "layouts"))
         await until("the present one writes", partial(writes, present, NewRecord("a", b"2")))
-        with pytest.raises(NotCommitted, match=r"brokers have forgotten it, .*transactional\.id\.expiration\.ms"):
+        with pytest.raises(ChangeNotCommitted, match=r"brokers have forgotten it, .*transactional\.id\.expiration\.ms"):
             await former.commit([NewRecord("a", b"3")])
         await until("the present one goes on", partial(writes, present, NewRecord("a", b"4")))
         for each in (former, present):
@@ -172,7 +172,7 @@ async def writes(writer: LayoutsWriter, record: NewRecord) -> bool:
         if writer.state is not WriterState.READY:
             await writer.open()
         await writer.commit([record])
-    except (NotCommitted, UpstreamUnavailable):
+    except (ChangeNotCommitted, UpstreamUnavailable):
         return False
     return True
 

@@ -16,13 +16,13 @@ from kordon.proxy.ordering.lent_epoch_records import (
     load,
     transactional_id_of,
 )
-from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
+from kordon.proxy.ordering.lent_epochs import EpochClaim, Lent, ProducerIdentity
 
 NUMBERS = st.integers(0, (1 << 63) - 1)
-IDENTITIES = st.none() | st.builds(Identity, NUMBERS, st.integers(0, (1 << 15) - 1))
-CLAIMS = st.none() | st.builds(Claim, st.text("0123456789abcdef-", max_size=100), IDENTITIES, st.integers(1, 2))
+IDENTITIES = st.none() | st.builds(ProducerIdentity, NUMBERS, st.integers(0, (1 << 15) - 1))
+CLAIMS = st.none() | st.builds(EpochClaim, st.text("0123456789abcdef-", max_size=100), IDENTITIES, st.integers(1, 2))
 RECORDS = st.builds(Lent, NUMBERS, IDENTITIES, IDENTITIES, NUMBERS, CLAIMS)
-LENT = Lent(4, Identity(7, 1), Identity(7, 0), 0, Claim("5f0c-12", Identity(7, 1)))
+LENT = Lent(4, ProducerIdentity(7, 1), ProducerIdentity(7, 0), 0, EpochClaim("5f0c-12", ProducerIdentity(7, 1)))
 VALUE: dict[str, Any] = {
     "version": 1,
     "number": 4,
@@ -45,7 +45,9 @@ def test_what_was_written_is_read(lent: Lent) -> None:
     read = load(dump(lent))
     assert read is not None
     assert read == lent
-    assert all(isinstance(each, Identity | None) for each in (read.current, read.last, read.claim and read.claim.given))
+    assert all(
+        isinstance(each, ProducerIdentity | None) for each in (read.current, read.last, read.claim and read.claim.given)
+    )
 
 
 @given(st.text(max_size=50))

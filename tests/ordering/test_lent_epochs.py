@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from kordon.proxy.ordering.lent_epochs import (
-    Claim,
-    Identity,
+    EpochClaim,
     Lent,
+    ProducerIdentity,
     Refusal,
     called_again,
     counts,
@@ -17,17 +17,17 @@ from kordon.proxy.ordering.lent_epochs import (
     settled,
 )
 
-FIRST, SECOND, THIRD = (Identity(7, epoch) for epoch in range(3))
+FIRST, SECOND, THIRD = (ProducerIdentity(7, epoch) for epoch in range(3))
 BUSY, FENCED = Refusal.BUSY, Refusal.FENCED
 SETTLED = Lent(4, SECOND, FIRST)
 """The newest instance has given its first epoch for its second."""
 
 
-def asked(given: Identity | None, token: str = "own") -> Claim:
-    return Claim(token, given)
+def asked(given: ProducerIdentity | None, token: str = "own") -> EpochClaim:
+    return EpochClaim(token, given)
 
 
-def claimed(lent: Lent | None, given: Identity | None, token: str = "own") -> Lent:
+def claimed(lent: Lent | None, given: ProducerIdentity | None, token: str = "own") -> Lent:
     """Decides that the broker is to be called, and returns the record."""
     found = decide(lent, asked(given, token), may_take_over=True)
     assert isinstance(found, Lent)
@@ -54,29 +54,29 @@ def test_the_current_producer_gets_the_next_epoch_and_the_same_again() -> None:
     assert decide(record, asked(SECOND), may_take_over=False) == THIRD
 
 
-@pytest.mark.parametrize("given", [THIRD, Identity(8, 1), Identity(6, 0), Identity(7, -1)])
-def test_who_is_neither_current_nor_last_is_fenced_without_a_call(given: Identity) -> None:
+@pytest.mark.parametrize("given", [THIRD, ProducerIdentity(8, 1), ProducerIdentity(6, 0), ProducerIdentity(7, -1)])
+def test_who_is_neither_current_nor_last_is_fenced_without_a_call(given: ProducerIdentity) -> None:
     """2c: a call would take the epoch away from who is current."""
     assert decide(SETTLED, asked(given), may_take_over=True) is FENCED
 
 
 def test_another_id_is_as_good_as_the_next_epoch() -> None:
     """1b ii and 2a ii; or the broker has forgotten the transactional id (INVALID_PRODUCER_ID_MAPPING)."""
-    found = settled(claimed(SETTLED, SECOND), "own", Identity(9, 0))
-    assert found == (Lent(6, Identity(9, 0), SECOND), Identity(9, 0))
+    found = settled(claimed(SETTLED, SECOND), "own", ProducerIdentity(9, 0))
+    assert found == (Lent(6, ProducerIdentity(9, 0), SECOND), ProducerIdentity(9, 0))
 
 
 def test_a_producer_from_before_kordon_goes_on_if_it_was_the_newest() -> None:
     """Nothing is known of its transactional id, and the broker's answer tells."""
     claim = claimed(None, SECOND)
     assert settled(claim, "own", THIRD) == (Lent(1, THIRD, SECOND), THIRD)
-    assert settled(claim, "own", Identity(7, 3)) == (Lent(1, Identity(7, 3)), FENCED)
+    assert settled(claim, "own", ProducerIdentity(7, 3)) == (Lent(1, ProducerIdentity(7, 3)), FENCED)
 
 
 def test_who_came_round_kordon_fences_the_producer() -> None:
     """One epoch more than was claimed, or another id that has been used."""
     claim = claimed(SETTLED, SECOND)
-    for answer in (Identity(7, 3), Identity(9, 1)):
+    for answer in (ProducerIdentity(7, 3), ProducerIdentity(9, 1)):
         assert settled(claim, "own", answer) == (Lent(6, answer), FENCED)
 
 
@@ -87,10 +87,10 @@ def test_the_end_of_a_transaction_takes_one_epoch_more() -> None:
     again = called_again(claim, "own")
     assert again is not None
     for each in (claim, again):
-        found = settled(each, "own", Identity(7, 3))
+        found = settled(each, "own", ProducerIdentity(7, 3))
         assert found is not None
-        assert found[1] == Identity(7, 3)
-        assert settled(each, "own", Identity(7, 4)) == (Lent(each.number + 1, Identity(7, 4)), FENCED)
+        assert found[1] == ProducerIdentity(7, 3)
+        assert settled(each, "own", ProducerIdentity(7, 4)) == (Lent(each.number + 1, ProducerIdentity(7, 4)), FENCED)
 
 
 def test_a_claim_is_left_alone_and_then_taken_over() -> None:
@@ -101,7 +101,7 @@ def test_a_claim_is_left_alone_and_then_taken_over() -> None:
     for given in (SECOND, None):
         over = claimed(claim, given)
         assert over == Lent(6, SECOND, FIRST, doubtful=1, claim=asked(given))
-        for answer, left in ((THIRD, 1), (Identity(7, 3), 0)):
+        for answer, left in ((THIRD, 1), (ProducerIdentity(7, 3), 0)):
             found = settled(over, "own", answer)
             assert found is not None
             assert (found[1], found[0].doubtful) == (answer, left)
@@ -120,10 +120,10 @@ def test_who_was_taken_over_from_neither_settles_nor_calls_again() -> None:
     over = claimed(claimed(SETTLED, SECOND, "slow"), SECOND, "quick")
     assert settled(over, "slow", THIRD) is None
     assert called_again(over, "slow") is None
-    found = settled(over, "quick", Identity(7, 3))
+    found = settled(over, "quick", ProducerIdentity(7, 3))
     assert found is not None
     assert settled(found[0], "slow", THIRD) is None
-    assert decide(found[0], asked(SECOND, "slow"), may_take_over=True) == Identity(7, 3)
+    assert decide(found[0], asked(SECOND, "slow"), may_take_over=True) == ProducerIdentity(7, 3)
 
 
 def test_of_two_records_with_one_number_the_first_counts() -> None:
@@ -154,7 +154,7 @@ def test_a_late_record_does_not_stay_the_last_of_its_key() -> None:
 
 def test_a_refused_call_leaves_no_claim() -> None:
     """Nobody waits for it, unless an epoch was taken to end a transaction: whoever has the current one is fenced."""
-    claimed_now = replace(SETTLED, claim=Claim("a", SECOND))
+    claimed_now = replace(SETTLED, claim=EpochClaim("a", SECOND))
     assert released(claimed_now, "a") == replace(SETTLED, number=5)
     assert released(claimed_now, "b") is None
     assert released(SETTLED, "a") is None

@@ -2,13 +2,13 @@
 
 import pytest
 
-from kordon.proxy.ordering.lent_epochs import TAKE_OVER_SECONDS, Identity, Lent
+from kordon.proxy.ordering.lent_epochs import TAKE_OVER_SECONDS, Lent, ProducerIdentity
 from kordon.proxy.ordering.lent_table import FORGET_MS, LentTable
 
 KEY = 'epochs/"orders-writer"'
 OTHER = 'epochs/"others-writer"'
-FIRST = Lent(0, Identity(7, 0))
-SECOND = Lent(1, Identity(7, 1), Identity(7, 0))
+FIRST = Lent(0, ProducerIdentity(7, 0))
+SECOND = Lent(1, ProducerIdentity(7, 1), ProducerIdentity(7, 0))
 BEGAN_MS = 1_000_000
 
 
@@ -28,10 +28,10 @@ def test_what_counts_is_known(table: LentTable) -> None:
 def test_a_late_record_changes_nothing_and_is_mended(table: LentTable) -> None:
     """Until a record that counts stands behind it."""
     assert table.mended(KEY) is None
-    assert not table.take_in(KEY, Lent(1, Identity(8, 0)), BEGAN_MS, 2.0)
+    assert not table.take_in(KEY, Lent(1, ProducerIdentity(8, 0)), BEGAN_MS, 2.0)
     assert table.lent(KEY) == SECOND
     mended = table.mended(KEY)
-    assert mended == Lent(2, Identity(7, 1), Identity(7, 0))
+    assert mended == Lent(2, ProducerIdentity(7, 1), ProducerIdentity(7, 0))
     assert table.take_in(KEY, mended, BEGAN_MS, 3.0)
     assert table.mended(KEY) is None
 
@@ -70,10 +70,10 @@ def test_a_silent_id_is_forgotten(table: LentTable) -> None:
 
 def test_an_id_that_somebody_has_used_meanwhile_is_not_forgotten(table: LentTable) -> None:
     """The record without a value came too late, and is mended like any other."""
-    assert table.take_in(KEY, Lent(2, Identity(7, 2)), BEGAN_MS + FORGET_MS - 1, 2.0)
+    assert table.take_in(KEY, Lent(2, ProducerIdentity(7, 2)), BEGAN_MS + FORGET_MS - 1, 2.0)
     assert not table.forget(KEY, BEGAN_MS + FORGET_MS, 3.0)
-    assert table.lent(KEY) == Lent(2, Identity(7, 2))
-    assert table.mended(KEY) == Lent(3, Identity(7, 2))
+    assert table.lent(KEY) == Lent(2, ProducerIdentity(7, 2))
+    assert table.mended(KEY) == Lent(3, ProducerIdentity(7, 2))
 
 
 def test_forgetting_what_is_not_known_does_no_harm(table: LentTable) -> None:

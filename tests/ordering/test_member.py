@@ -3,7 +3,7 @@
 from uuid import UUID
 
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.ordering.member import Acknowledge, Adopt, Announce, Hold, Member
+from kordon.proxy.ordering.member import Acknowledge, Adopt, Expect, Hold, Member
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, TopicRecord, Value
 
@@ -124,9 +124,9 @@ def test_the_last_announcement_counts_until_it_is_taken_away() -> None:
     """DOUBLE-ADD: also if the layouts are read again from their beginning."""
     member = serving()
     announced, withdrawn = (AnnouncementRecord(f"a{n}", "orders", n, {1: 3} if n == 1 else {}) for n in (1, 2))
-    assert member.on_record("announcement/orders", announced) == [Announce(announced)]
-    assert ("announcement/orders", Announce(announced)) in member.standing()
-    assert member.on_record("announcement/orders", withdrawn) == [Announce(withdrawn)]
+    assert member.on_record("announcement/orders", announced) == [Expect(announced)]
+    assert ("announcement/orders", Expect(announced)) in member.standing()
+    assert member.on_record("announcement/orders", withdrawn) == [Expect(withdrawn)]
     assert member.announcements == {"orders": withdrawn}
     member.forget()
     assert member.announcements == {}

@@ -19,9 +19,9 @@ from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import (
+    ChangeNotCommitted,
     Fenced,
     LayoutsWriter,
-    NotCommitted,
     OutcomeUnknown,
 )
 from kordon.testing.cluster import Cluster
@@ -172,7 +172,7 @@ async def test_a_transaction_that_is_begun_ahead_is_the_next_commit_and_holds_up
     controller.deaf_to = apis.ADD_PARTITIONS_TO_TXN
     await controller.begin()
     await controller.commit([NewRecord("orders", b"2")])
-    with pytest.raises(NotCommitted):
+    with pytest.raises(ChangeNotCommitted):
         await controller.commit([NewRecord("orders", b"never")])  # the one behind it has not been begun
     await proxy.log.read_to_end()
     assert proxy.entries == [NewRecord("orders", b"1"), NewRecord("ack", b"1"), NewRecord("orders", b"2")]
@@ -219,7 +219,8 @@ async def test_a_second_controller_fences_the_first_for_ever(proxy: Reader, new_
 
 
 @pytest.mark.parametrize(
-    ("deaf_to", "error", "read"), [(apis.ADD_PARTITIONS_TO_TXN, NotCommitted, 1), (apis.END_TXN, OutcomeUnknown, 2)]
+    ("deaf_to", "error", "read"),
+    [(apis.ADD_PARTITIONS_TO_TXN, ChangeNotCommitted, 1), (apis.END_TXN, OutcomeUnknown, 2)],
 )
 async def test_a_controller_that_is_cut_off_knows_what_it_does_not_know(
     proxy: Reader, new_writer: NewWriter, deaf_to: int, error: type[UpstreamUnavailable], read: int
@@ -231,7 +232,7 @@ async def test_a_controller_that_is_cut_off_knows_what_it_does_not_know(
     controller.deaf_to = deaf_to
     with pytest.raises(error):
         await controller.commit([NewRecord("orders", b"2")])
-    with pytest.raises(NotCommitted):
+    with pytest.raises(ChangeNotCommitted):
         await controller.commit([NewRecord("orders", b"never")])  # it is closed now
     controller.deaf_to = None
     await controller.open()
@@ -264,7 +265,7 @@ async def test_a_controller_that_is_stopped_while_it_commits_holds_up_nobody(
 
 async def test_a_writer_that_is_not_open_writes_nothing(new_writer: NewWriter) -> None:
     """A commit before `open`, or after `close`, is known not to have been."""
-    with pytest.raises(NotCommitted):
+    with pytest.raises(ChangeNotCommitted):
         await new_writer().commit([NewRecord("orders", b"1")])
 
 

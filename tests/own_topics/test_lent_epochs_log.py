@@ -15,7 +15,7 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.plain_writer import PlainWriter
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.lent_epoch_records import dump, key_of
-from kordon.proxy.ordering.lent_epochs import Claim, Identity, Lent
+from kordon.proxy.ordering.lent_epochs import EpochClaim, Lent, ProducerIdentity
 from kordon.proxy.ordering.lent_table import FORGET_MS
 from kordon.proxy.own_topics import lent_epochs_log
 from kordon.proxy.own_topics.compacted_topic import PRODUCERS, OwnTopicUnfit
@@ -29,7 +29,7 @@ REAL = pytest.mark.broker
 
 
 def lent(number: int, token: str = "a") -> Lent:
-    return Lent(number, Identity(7, number), claim=Claim(token, None))
+    return Lent(number, ProducerIdentity(7, number), claim=EpochClaim(token, None))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ async def test_of_records_that_come_together_one_counts(
         await ready(each)
         known = each.table.lent(KEY)
         assert known is not None
-        assert known.claim == Claim(winner, None)
+        assert known.claim == EpochClaim(winner, None)
         assert each.late >= len(claims) - 1
         await each.close()
 

@@ -6,7 +6,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
-from kordon.codecs.produce import Outcome
+from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.write_sequencer import Binding, Write
@@ -23,14 +23,14 @@ def layout() -> Layout:
     return created.changed(created.next_epoch(4), {0: 10, 1: 0, 2: 0, 3: 40})
 
 
-def answer(base_offset: int, counts: ProduceCounts) -> Outcome:
+def answer(base_offset: int, counts: ProduceCounts) -> WriteOutcome:
     """What the client gets when the broker has written its batch at an offset of partition 3."""
     home = layout().chains[MOVER].home
     assert home is not None
     assert (home.partition, home.start) == (3, 40)
     bound = Binding(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
     write = Write(7, 0, 0, records=1, size=100, acks=-1, since=0.0, bound=bound)
-    return told(layout(), MOVER, write, Outcome(home.partition, NONE, base_offset), counts)
+    return told(layout(), MOVER, write, WriteOutcome(home.partition, NONE, base_offset), counts)
 
 
 def test_a_write_in_its_segment_is_a_success() -> None:
@@ -48,7 +48,7 @@ def test_a_writer_is_told_where_its_own_log_begins(*, grown: bool, start: int) -
     assert home is not None
     bound = Binding(home.partition, home.move, 7, tag(MOVER, home.move, 7), 0, 0, opens=True)
     write = Write(7, 0, 0, records=1, size=100, acks=-1, since=0.0, bound=bound)
-    written = Outcome(home.partition, NONE, 42, log_start_offset=5)
+    written = WriteOutcome(home.partition, NONE, 42, log_start_offset=5)
     assert told(held, MOVER, write, written, ProduceCounts()).log_start_offset == start
 
 

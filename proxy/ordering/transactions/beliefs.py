@@ -34,7 +34,7 @@ _MOST_OF_ONE: Final = 1_000
 """Beliefs kept of one producer: a transaction of v2 has an epoch of its own, and may end elsewhere."""
 
 
-class Claim(NamedTuple):
+class ProducerClaim(NamedTuple):
     """What a batch says of its producer."""
 
     principal: str
@@ -58,7 +58,7 @@ class Ground(NamedTuple):
 class Inquiry:
     """A witness or a question to a leader that is under way."""
 
-    claim: Claim
+    claim: ProducerClaim
     partition: int
     """The physical partition."""
     ground: Ground
@@ -92,7 +92,7 @@ class Beliefs:
 
     def __init__(self, most: int = 10_000) -> None:
         self._most = most
-        self._open: dict[int, dict[tuple[Claim, int], Ground]] = {}
+        self._open: dict[int, dict[tuple[ProducerClaim, int], Ground]] = {}
         """By producer id, then by claim and physical partition, whoever's connection it was seen on: the right is asked
         for each."""
         self._rights: dict[tuple[str, str], float] = {}
@@ -105,7 +105,7 @@ class Beliefs:
         """How many inquiries are under way."""
         return sum(map(len, self._under_way.values()))
 
-    def step(self, claim: Claim, protocol: Protocol, partition: int, ground: Ground, now: float) -> Step:
+    def step(self, claim: ProducerClaim, protocol: Protocol, partition: int, ground: Ground, now: float) -> Step:
         """Returns what comes next before data of a transaction are written.
 
         Args:
@@ -119,18 +119,18 @@ class Beliefs:
             return Step.WRITE
         return Step.ASK_LEADER if protocol is Protocol.V1 else Step.WITNESS
 
-    def has_right(self, claim: Claim, now: float) -> bool:
+    def has_right(self, claim: ProducerClaim, now: float) -> bool:
         """Whether the client's broker has said lately that it may use the transactional id."""
         asked = self._rights.get(_right(claim))
         return asked is not None and now - asked <= RIGHT_SECONDS
 
-    def is_open(self, claim: Claim, partition: int, ground: Ground) -> bool:
+    def is_open(self, claim: ProducerClaim, partition: int, ground: Ground) -> bool:
         """Whether a producer is known to be open on a partition, on the ground that there is now."""
         known = self._open.get(claim.producer_id)
         believed = known.get(_place(claim, partition)) if known is not None else None
         return believed is not None and has_same_ground(believed, ground)
 
-    def allow(self, claim: Claim, asked: float) -> None:
+    def allow(self, claim: ProducerClaim, asked: float) -> None:
         """Notes that the client's broker let it use the transactional id: it said so, or took a witness or partitions.
 
         Args:
@@ -138,7 +138,7 @@ class Beliefs:
         """
         _keep(self._rights, _right(claim), asked, self._most)
 
-    def inquire(self, claim: Claim, partition: int, ground: Ground) -> Inquiry:
+    def inquire(self, claim: ProducerClaim, partition: int, ground: Ground) -> Inquiry:
         """Notes that a witness is about to be sent, or the leader to be asked. Each inquiry is closed or confirmed.
 
         Args:
@@ -170,21 +170,21 @@ class Beliefs:
         self._open.pop(producer_id, None)
         self._void(producer_id, lambda _: True)
 
-    def forget(self, claim: Claim) -> None:
+    def forget(self, claim: ProducerClaim) -> None:
         """Forgets where a producer is open under one transactional id and epoch; what others claim of it stays."""
         mine, known = _of_anybody(claim), self._open.get(claim.producer_id)
         if known is not None:
             self._open[claim.producer_id] = {place: ground for place, ground in known.items() if place[0] != mine}
         self._void(claim.producer_id, lambda each: _of_anybody(each) == mine)
 
-    def _of(self, claim: Claim) -> dict[tuple[Claim, int], Ground]:
+    def _of(self, claim: ProducerClaim) -> dict[tuple[ProducerClaim, int], Ground]:
         known = self._open.get(claim.producer_id)
         if known is None:
             known = {}
             _keep(self._open, claim.producer_id, known, self._most)
         return known
 
-    def _void(self, producer_id: int, is_meant: Callable[[Claim], bool]) -> None:
+    def _void(self, producer_id: int, is_meant: Callable[[ProducerClaim], bool]) -> None:
         for inquiry in self._under_way.get(producer_id, ()):
             if is_meant(inquiry.claim):
                 inquiry.is_void = True
@@ -210,15 +210,15 @@ def has_same_layout(then: Ground, now: Ground) -> bool:
     return then.layout_epoch == now.layout_epoch
 
 
-def _place(claim: Claim, partition: int) -> tuple[Claim, int]:
+def _place(claim: ProducerClaim, partition: int) -> tuple[ProducerClaim, int]:
     return _of_anybody(claim), partition
 
 
-def _of_anybody(claim: Claim) -> Claim:
-    return Claim("", claim.transactional_id, claim.producer_id, claim.epoch)
+def _of_anybody(claim: ProducerClaim) -> ProducerClaim:
+    return ProducerClaim("", claim.transactional_id, claim.producer_id, claim.epoch)
 
 
-def _right(claim: Claim) -> tuple[str, str]:
+def _right(claim: ProducerClaim) -> tuple[str, str]:
     return claim.principal, claim.transactional_id
 
 

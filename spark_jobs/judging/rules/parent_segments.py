@@ -23,7 +23,7 @@ BEFORE: Final = columns(
 _MOST_TOPICS: Final = 100
 
 
-class _Topic:
+class _TopicSegments:
     """The segments of a topic as the key of a cache."""
 
     def __init__(self, segments: pl.DataFrame) -> None:
@@ -33,7 +33,7 @@ class _Topic:
         return hash(self.segments.select("topic").row(0))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Topic) and self.segments.equals(other.segments)
+        return isinstance(other, _TopicSegments) and self.segments.equals(other.segments)
 
 
 def before(segments: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
@@ -44,7 +44,10 @@ def before(segments: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
         asked: With the columns of `SEGMENT`.
     """
     of_topics = segments.filter(pl.col("topic").is_in(asked.get_column("topic").unique().to_list()))
-    known = {topic: _by_place(_Topic(rows)) for (topic,), rows in of_topics.partition_by("topic", as_dict=True).items()}
+    known = {
+        topic: _by_place(_TopicSegments(rows))
+        for (topic,), rows in of_topics.partition_by("topic", as_dict=True).items()
+    }
     rows = [
         (*each, of, until, known[topic][move, q]["compacted"])
         for each in asked.select(SEGMENT).unique().rows()
@@ -56,7 +59,7 @@ def before(segments: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
 
 
 @lru_cache(_MOST_TOPICS)
-def _by_place(topic: _Topic) -> Mapping[tuple[int, int], Mapping[str, Any]]:
+def _by_place(topic: _TopicSegments) -> Mapping[tuple[int, int], Mapping[str, Any]]:
     return {(row["layout_epoch"], row["partition"]): row for row in topic.segments.to_dicts()}
 
 

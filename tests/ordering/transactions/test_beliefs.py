@@ -1,16 +1,16 @@
 """What a worker knows of open transactions: a wrong belief would cost committed records without an error."""
 
-from kordon.proxy.ordering.transactions.beliefs import RIGHT_SECONDS, Beliefs, Claim, Ground, Step, after_leader
+from kordon.proxy.ordering.transactions.beliefs import RIGHT_SECONDS, Beliefs, Ground, ProducerClaim, Step, after_leader
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.ordering.transactions.open_answers import LeaderSays
 
 P, Q = 1000, 3
-CLAIM = Claim("alice", "orders-1", P, 5)
+CLAIM = ProducerClaim("alice", "orders-1", P, 5)
 GROUND = Ground(layout_epoch=7, leader_epoch=2)
 NOW = 100.0
 
 
-def believing(claim: Claim = CLAIM, partition: int = Q, ground: Ground = GROUND) -> Beliefs:
+def believing(claim: ProducerClaim = CLAIM, partition: int = Q, ground: Ground = GROUND) -> Beliefs:
     """A worker that has seen a witness acknowledged, and asked for the client's right."""
     beliefs = Beliefs()
     beliefs.allow(claim, NOW)
@@ -18,7 +18,9 @@ def believing(claim: Claim = CLAIM, partition: int = Q, ground: Ground = GROUND)
     return beliefs
 
 
-def step(beliefs: Beliefs, claim: Claim = CLAIM, partition: int = Q, ground: Ground = GROUND, now: float = NOW) -> Step:
+def step(
+    beliefs: Beliefs, claim: ProducerClaim = CLAIM, partition: int = Q, ground: Ground = GROUND, now: float = NOW
+) -> Step:
     return beliefs.step(claim, Protocol.V1, partition, ground, now)
 
 

@@ -10,7 +10,7 @@ from kordon.client.homes import Homes, NextSend, Stamp
 from kordon.client.layouts import TopicLayout
 from kordon.proxy.ordering.streams import Stream, physical_stream
 from kordon.proxy.ordering.transactions.absences import Absences
-from kordon.proxy.ordering.transactions.beliefs import Claim
+from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Marker, Protocol, Witness
 from kordon.proxy.ordering.transactions.outcome import Outcome, is_witnessed, outcome_of
@@ -121,8 +121,8 @@ class Stage:
         return "".join(names[type(entry.what)] for entry in self.cluster.logs[q].entries)
 
 
-def claim(txn: Txn) -> Claim:
-    return Claim(T, T, txn.producer_id, txn.epoch)
+def claim(txn: Txn) -> ProducerClaim:
+    return ProducerClaim(T, T, txn.producer_id, txn.epoch)
 
 
 @pytest.fixture
