@@ -28,7 +28,7 @@ P = TypeVar("P", bound=Hashable)
 """What names a partition."""
 
 
-class EpochQuestion(NamedTuple):
+class EpochCheck(NamedTuple):
     """A question to the leader of a partition: does the log still have what was read of an epoch?"""
 
     epoch: int
@@ -44,10 +44,10 @@ class _ReadSpan:
     """The first offset of each epoch, and the epoch; both ascend."""
     reach: int
     """Up to where the newest epoch was read."""
-    doubts: list[EpochQuestion] = field(default_factory=list[EpochQuestion])
+    doubts: list[EpochCheck] = field(default_factory=list[EpochCheck])
     """Where the epoch has risen since somebody asked."""
 
-    def take(self, begin: int, end: int, epoch: int) -> EpochQuestion | None:
+    def take(self, begin: int, end: int, epoch: int) -> EpochCheck | None:
         """Takes a batch in; returns what there is to ask, if its epoch is newer."""
         newest, reach = self.begins[-1][1], self.reach
         if epoch < newest:
@@ -57,9 +57,9 @@ class _ReadSpan:
             return None
         self.begins = [*self.begins[-_MOST_EPOCHS:], (begin, epoch)]
         self.reach = end
-        return EpochQuestion(newest, reach) if newest != NO_EPOCH else None
+        return EpochCheck(newest, reach) if newest != NO_EPOCH else None
 
-    def note(self, doubt: EpochQuestion | None) -> None:
+    def note(self, doubt: EpochCheck | None) -> None:
         """Remembers what is to be asked."""
         if doubt is not None and len(self.doubts) < _MOST_EPOCHS:
             self.doubts.append(doubt)
@@ -106,7 +106,7 @@ class ReadEpochs(Generic[P]):
             return
         read = self._read.setdefault(partition, _ReadSpan([(0, NO_EPOCH)], 0))
         at = 0
-        doubt: EpochQuestion | None = None
+        doubt: EpochCheck | None = None
         while at + _BATCH.size <= len(records):
             base, length, epoch, magic, last = _BATCH.unpack_from(records, at)
             at += max(length, 0) + _OVERHEAD
@@ -126,7 +126,7 @@ class ReadEpochs(Generic[P]):
         newest = read.doubts[0].epoch if read.doubts else read.begins[-1][1]
         return next((epoch for begin, epoch in reversed(read.begins) if begin < reach and epoch <= newest), NO_EPOCH)
 
-    def doubts(self, partitions: Collection[P]) -> dict[P, list[EpochQuestion]]:
+    def doubts(self, partitions: Collection[P]) -> dict[P, list[EpochCheck]]:
         """Returns what is to be asked before more of these partitions is handled."""
         return {each: read.doubts for each in partitions if (read := self._read.get(each)) is not None and read.doubts}
 

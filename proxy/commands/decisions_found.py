@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 from kordon.codecs.decision import Entry
-from kordon.proxy.commands.decisions_source import DecisionsTopic, Span, check_folder, decisions_topic
+from kordon.proxy.commands.decisions_source import DecisionsTopic, PartitionSpan, check_folder, decisions_topic
 from kordon.proxy.decisions.to_files import PATTERN
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _likeliest_first(worker: str, partitions: int) -> list[int]:
     return [*range(likely, partitions), *range(likely)]
 
 
-async def _search_partition(topic: DecisionsTopic, number: int, span: Span, search: Search) -> None:
+async def _search_partition(topic: DecisionsTopic, number: int, span: PartitionSpan, search: Search) -> None:
     topic.positions = {number: span.start}
     search.enter()
     while topic.positions[number] < span.end:

@@ -31,7 +31,7 @@ class LogUnreadable(KordonError):  # noqa: N818 - a state of the world, named as
     """Raised when there is no decision log where it was looked for; the message says what would help."""
 
 
-class Span(NamedTuple):
+class PartitionSpan(NamedTuple):
     """What a partition has when reading begins."""
 
     start: int
@@ -50,7 +50,7 @@ class DecisionsTopic:
         self._brokers = brokers
         self._reader = TopicReader(brokers, DECISIONS_TOPIC, "Start the command again.")
 
-    async def spans(self, last: int | None, since_ms: int | None) -> dict[int, Span]:
+    async def spans(self, last: int | None, since_ms: int | None) -> dict[int, PartitionSpan]:
         """Returns where reading begins in each partition, and where it ends now.
 
         Args:
@@ -72,7 +72,7 @@ class DecisionsTopic:
             found = await self._reader.at_time(partitions, since_ms)
             starts = {number: ends[number] if found[number] < 0 else found[number] for number in partitions}
         least = {number: 0 if last is None else ends[number] - last for number in partitions}
-        return {number: Span(max(starts[number], least[number]), ends[number]) for number in partitions}
+        return {number: PartitionSpan(max(starts[number], least[number]), ends[number]) for number in partitions}
 
     async def read(self, partitions: Iterable[int]) -> list[bytes]:
         """Reads on in some partitions; returns the records that come within a moment, of each in their order.

@@ -32,7 +32,7 @@ from kordon.proxy.relay.listener import remember_server_name
 from kordon.proxy.relay.listeners import Listeners
 from kordon.proxy.relay.relays import Relays
 from kordon.proxy.runtime import log_limits
-from kordon.proxy.runtime.families import Source
+from kordon.proxy.runtime.families import FamilySource
 from kordon.proxy.runtime.metrics import Metrics
 from kordon.proxy.runtime.tasks import FAILURES, Tasks
 from kordon.proxy.runtime.tls import downstream_context, upstream_context
@@ -94,8 +94,8 @@ class Proxy:
         )
         self.metrics = Metrics(
             tally,
-            Source(MANAGED, lambda: ManagedLook.at(self.managed) if self.managed is not None else None),
-            Source(DECISIONS, lambda: self.recorder),
+            FamilySource(MANAGED, lambda: ManagedLook.at(self.managed) if self.managed is not None else None),
+            FamilySource(DECISIONS, lambda: self.recorder),
         )
         self.pages = self.managed.pages if self.managed is not None else None
         """What the admin pages show of managed topics; None: they are switched off."""

@@ -87,7 +87,7 @@ class Collected(Protocol):
         ...
 
 
-class Source(Generic[T]):
+class FamilySource(Generic[T]):
     """Families, and the one thing that all of them are read from.
 
     Args:

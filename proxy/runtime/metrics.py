@@ -17,7 +17,7 @@ import kordon
 from kordon.proxy.core.causes import LIMITS, ORDINARY, CloseCause
 from kordon.proxy.core.tally import Histogram, Tally
 from kordon.proxy.core.verdicts import APIS
-from kordon.proxy.runtime.families import Collected, Family, Source, counter, gauge, histogram
+from kordon.proxy.runtime.families import Collected, Family, FamilySource, counter, gauge, histogram
 from kordon.proxy.runtime.tasks import FAILURES
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Metrics(Collector):
         """Seconds since 1970 by side, "downstream" or "upstream"; kept up to date at start and reload."""
         self.reloads: Counter[str] = Counter(dict.fromkeys(RELOAD_OUTCOMES, 0))
         """Reloads by outcome."""
-        self._sources = (Source(WORKER, lambda: self), *others)
+        self._sources = (FamilySource(WORKER, lambda: self), *others)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)

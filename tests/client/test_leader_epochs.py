@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kordon.client.cooperative.leader_epochs import NO_EPOCH, EpochQuestion, ReadEpochs
+from kordon.client.cooperative.leader_epochs import NO_EPOCH, EpochCheck, ReadEpochs
 from kordon.testing.batch_heads import batch_head as batch
 
 
@@ -30,9 +30,9 @@ def test_the_broker_is_asked_about_what_was_read_when_the_epoch_rises() -> None:
     assert read(batch(10, 3, 5), batch(15, 3, 5)).doubts([0]) == {}
     epochs = read(batch(10, 3, 5), batch(15, 3, 5), batch(30, 7), batch(31, 9))
     epochs.fetched(0, batch(32, 9) + batch(33, 12), epochs.assignment)
-    assert epochs.doubts([0, 1]) == {0: [EpochQuestion(3, 20), EpochQuestion(9, 33)]}, "one answer is of one log"
+    assert epochs.doubts([0, 1]) == {0: [EpochCheck(3, 20), EpochCheck(9, 33)]}, "one answer is of one log"
     epochs.settle(0)
-    assert epochs.doubts([0]) == {0: [EpochQuestion(9, 33)]}
+    assert epochs.doubts([0]) == {0: [EpochCheck(9, 33)]}
     epochs.settle(0)
     assert epochs.doubts([0]) == {}
 
@@ -40,7 +40,7 @@ def test_the_broker_is_asked_about_what_was_read_when_the_epoch_rises() -> None:
 def test_what_others_have_finished_is_asked_about_as_well() -> None:
     """A commit says the epoch of its last record, and how far it reaches."""
     epochs = read(batch(10, 3), batch(11, 4), reach=40, epoch=3)
-    assert epochs.doubts([0]) == {0: [EpochQuestion(3, 40)]}
+    assert epochs.doubts([0]) == {0: [EpochCheck(3, 40)]}
     assert read(batch(10, 2), reach=40, epoch=3).at(0, 40) == 3
 
 
@@ -49,9 +49,9 @@ def test_what_was_fetched_before_the_commit_was_read_counts_too() -> None:
     epochs = ReadEpochs[int]()
     epochs.fetched(0, batch(10, 3) + batch(11, 5, 4), epochs.assignment)
     epochs.begin(0, 10, 2)
-    assert epochs.doubts([0]) == {0: [EpochQuestion(2, 10), EpochQuestion(3, 11)]}
+    assert epochs.doubts([0]) == {0: [EpochCheck(2, 10), EpochCheck(3, 11)]}
     epochs.fetched(0, batch(15, 6), epochs.assignment)
-    assert epochs.doubts([0])[0][-1] == EpochQuestion(5, 15)
+    assert epochs.doubts([0])[0][-1] == EpochCheck(5, 15)
     for _ in range(3):
         epochs.settle(0)
     assert [epochs.at(0, reach) for reach in (10, 11, 15, 16)] == [2, 3, 5, 6]

@@ -15,7 +15,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.commands import decisions_found, decisions_source
 from kordon.proxy.commands.cli import main
 from kordon.proxy.commands.decisions_found import Name, Search, search_topic, searches
-from kordon.proxy.commands.decisions_source import DecisionsTopic, LogUnreadable, Span, decisions_topic
+from kordon.proxy.commands.decisions_source import DecisionsTopic, LogUnreadable, PartitionSpan, decisions_topic
 from kordon.proxy.commands.topic_reader import TopicUnreadable
 from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
@@ -147,8 +147,8 @@ class Topic:
         self.given: list[tuple[int, int]] = []
         """Partition and offset of each record that was given."""
 
-    async def spans(self, *_asked: object) -> dict[int, Span]:
-        return {number: Span(0, len(rows)) for number, rows in enumerate(self._partitions)}
+    async def spans(self, *_asked: object) -> dict[int, PartitionSpan]:
+        return {number: PartitionSpan(0, len(rows)) for number, rows in enumerate(self._partitions)}
 
     async def read(self, partitions: list[int]) -> list[bytes]:
         (number,) = partitions

@@ -18,7 +18,7 @@ from kordon.proxy.core.verdicts import APIS
 from kordon.proxy.process.managed_families import FAMILIES
 from kordon.proxy.process.merge import SUPERVISOR, merge_metrics
 from kordon.proxy.process.server import Proxy
-from kordon.proxy.runtime.families import Family, Source, counter, gauge
+from kordon.proxy.runtime.families import Family, FamilySource, counter, gauge
 from kordon.proxy.runtime.metrics import LAG_INTERVAL_SECONDS, LoopLag, Metrics
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
@@ -85,7 +85,7 @@ def test_a_scrape_looks_once_at_what_many_families_are_read_from() -> None:
         gauge("kordon_one", lambda m: m, "One.", "topic"),
         counter("kordon_two_total", lambda m: {("orders", "hold"): m["orders"]}, "Two.", "topic", "stage"),
     ]
-    page = Metrics(Tally(), Source(families, look)).render()
+    page = Metrics(Tally(), FamilySource(families, look)).render()
     assert len(looks) == 1
     assert sample(page, "kordon_one", topic="orders") == 9
     assert sample(page, "kordon_two_total", topic="orders", stage="hold") == 9
