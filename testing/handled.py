@@ -54,10 +54,11 @@ def guard_of(
     *,
     rights: Rights | None = None,
     journal: Journal = NO_JOURNAL,
+    with_sources: Iterable[ApiHandler] = (),
 ) -> Guard:
     """Returns what stands before these handlers on one connection; with `rights` the client's are asked about."""
     return Guard(
-        Handlers(handlers, shared(topics, journal)),
+        Handlers(handlers, shared(topics, journal), with_sources),
         Handlers(dialect, shared(topics, journal, PHYSICAL)),
         _ready,
         rights or Rights(1.0, lambda: 0.0),

@@ -19,6 +19,8 @@ _CREATE_VERSIONS: Final = range(4, 7)
 _METADATA_VERSIONS: Final = range(4, 10)
 """Those that can say that nothing is to be created, and name topics."""
 _BY_BROKER: Final = -1
+_CONFIGS: Final = [{"name": "kordon.source", "value": "true"}]
+"""Kordon takes it and has the topic refuse records; brokers know no such config, and are asked again without."""
 _SEEN_SECONDS: Final = 30.0
 _RETRY_SECONDS: Final = 0.1
 _MISSING: Final = frozenset({Code.UNKNOWN_TOPIC_OR_PARTITION})
@@ -85,17 +87,20 @@ async def _looked(client: AIOKafkaClient, topic: str) -> tuple[int, int]:
 
 
 async def _create(client: AIOKafkaClient, controller: int, settings: SourceSettings) -> None:
-    topic = {
-        "name": settings.topic,
-        "num_partitions": settings.source_partition_count,
-        "replication_factor": _BY_BROKER,
-        "assignments": [],
-        "configs": [],
-    }
-    request = WireRequest(_CREATE_TOPICS, _CREATE_VERSIONS, {"topics": [topic], "timeout_ms": 30_000})
-    answer: Any = await client.send(controller, request)
-    (row,) = answer.topics
-    if row.error_code not in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+    for configs in (_CONFIGS, []):
+        topic = {
+            "name": settings.topic,
+            "num_partitions": settings.source_partition_count,
+            "replication_factor": _BY_BROKER,
+            "assignments": [],
+            "configs": configs,
+        }
+        request = WireRequest(_CREATE_TOPICS, _CREATE_VERSIONS, {"topics": [topic], "timeout_ms": 30_000})
+        answer: Any = await client.send(controller, request)
+        (row,) = answer.topics
+        if row.error_code in (Code.NONE, Code.TOPIC_ALREADY_EXISTS):
+            break
+    else:
         raise for_code(row.error_code)(
             f"the source topic {settings.topic!r} is not there and cannot be created ({row.error_message}): have it "
             f"created by: kordon sources create {settings.topic} --partitions {settings.source_partition_count}"

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from kordon.codecs.bodies import (
@@ -27,7 +28,7 @@ from kordon.codecs.schema import Api
 from kordon.codecs.source_points import OFFSET, Point, UnreadPoint, build, parse
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.kafka.brokers import QUESTIONS, Brokers, CoordinatorKind
-from kordon.proxy.kafka.ends import refuse
+from kordon.proxy.kafka.ends import TopicsRefused, refuse
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 
 _Request = TypeVar("_Request", bound=Row)
@@ -91,11 +92,19 @@ class SourcesClient:
     async def create(self, topic: str, partitions: int) -> bool:
         """Creates a source topic; returns False where a topic of this name is there already.
 
+        Through Kordon it refuses records. Brokers know no such config, and are asked without it.
+
         Raises:
             TopicsRefused: The cluster does not want it.
             UpstreamUnavailable: Nobody answers.
         """
-        return await self._admin.create_topic(topic, partitions=partitions, replicas=_BY_BROKER, configs={})
+        create = partial(self._admin.create_topic, topic, partitions=partitions, replicas=_BY_BROKER)
+        try:
+            return await create(configs={"kordon.source": "true"})
+        except TopicsRefused as error:
+            if error.code != Code.INVALID_CONFIG:
+                raise
+            return await create(configs={})
 
     async def grow(self, topic: str, partitions: int) -> int:
         """Gives a source topic more partitions; returns how many it had.

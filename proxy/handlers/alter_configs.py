@@ -30,14 +30,16 @@ from kordon.proxy.handlers.own_configs import (
     LEFT_OUT,
     ORDERED_DELIVERY,
     OWN_CONFIGS,
+    SOURCE,
     TAKEOVER,
     TRANSITION_MS,
     VIRTUAL_PARTITIONS,
     janitor_wish,
     managed_wish,
     ordered_wish,
+    source_wish,
 )
-from kordon.proxy.handlers.topic_wishes import TakenOut, WishedApi
+from kordon.proxy.handlers.topic_wishes import AnyWish, TakenOut, WishedApi
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.takeover import MOST_SHARED
@@ -70,14 +72,14 @@ class AlterConfigs(WishedApi[_Asked, _Told]):
 
     def take(self, value: _Asked, topics: ManagedTopics) -> TakenOut | None:
         """Takes out Kordon's configs, and topics of which nothing may be changed."""
-        wishes: dict[str, Wish | OutcomeRecord] = {}
+        wishes: dict[str, AnyWish | OutcomeRecord] = {}
         left = []
         for row in value.resources:
             own = [each for each in row.configs if _is_own_config(row.resource_name, each.name, topics)]
             is_topic = row.resource_type == _TOPIC
             if is_topic and own:
                 refusal = _unserved(row.resource_name, topics)
-                wish = wishes[row.resource_name] = refusal or _changed(row.resource_name, own, topics)
+                wish = wishes[row.resource_name] = refusal or _wished(row.resource_name, own, topics)
                 row["configs"] = [each for each in row.configs if each not in own]
                 if isinstance(wish, OutcomeRecord) and wish.error_code:
                     continue
@@ -129,6 +131,12 @@ def _unserved(name: str, topics: ManagedTopics) -> OutcomeRecord | None:
     """Refuses what concerns a topic that is not served: a lost layout is restored, not made anew."""
     why = topics.unserved.get(name)
     return None if why is None else OutcomeRecord(Code.INVALID_REQUEST, f"{name} is not served: {why}")
+
+
+def _wished(name: str, configs: Sequence[_Config], topics: ManagedTopics) -> AnyWish | OutcomeRecord:
+    if all(each.name == SOURCE for each in configs):
+        return source_wish(name, configs[-1].value if _operation(configs[-1]) == _SET else None)
+    return _changed(name, configs, topics)
 
 
 def _changed(name: str, configs: Sequence[_Config], topics: ManagedTopics) -> Wish | OutcomeRecord:

@@ -163,6 +163,8 @@ class ApiHandler(ABC):
     key: int
     is_always_wanted: ClassVar[bool] = False
     """Whether its requests are looked at even while no topic is managed."""
+    concerns_sources: ClassVar[bool] = False
+    """Whether they are looked at while there is a source topic."""
 
     @abstractmethod
     def decide(self, held: HeldRequest) -> Handled:

@@ -1,4 +1,4 @@
-"""CreateTopics: with the config `kordon.virtual.partitions` the new topic is managed.
+"""CreateTopics: with the config `kordon.virtual.partitions` the new topic is managed, with `kordon.source` a source.
 
 The broker creates it without Kordon's configs, and judges whether the client may. A managed topic that is named is
 looked at again: if brokers create it, that one was deleted (SAME-TOPIC).
@@ -12,16 +12,19 @@ from dataclasses import replace
 from kordon.codecs import apis
 from kordon.codecs.bodies import CreateTopicsRequest as Request
 from kordon.codecs.bodies import CreateTopicsResponse as Response
+from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.own_configs import (
     JANITOR,
     OF_MANAGED,
     ORDERED_DELIVERY,
+    SOURCE,
     VIRTUAL_PARTITIONS,
     janitor_wish,
     managed_wish,
     ordered_wish,
+    source_wish,
 )
-from kordon.proxy.handlers.topic_wishes import TakenOut, WishedApi
+from kordon.proxy.handlers.topic_wishes import AnyWish, TakenOut, WishedApi
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import LookAgain, Manage, OrderDelivery, SetJanitor, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopics
@@ -36,7 +39,7 @@ class CreateTopics(WishedApi[Request, Response]):
 
     def take(self, value: Request, topics: ManagedTopics) -> TakenOut | None:
         """Takes out Kordon's configs, and topics that cannot be managed so."""
-        wishes: dict[str, Wish | OutcomeRecord] = {}
+        wishes: dict[str, AnyWish | OutcomeRecord] = {}
         left = []
         for topic in value.topics:
             told = {config.name: config.value for config in topic.configs}
@@ -44,6 +47,11 @@ class CreateTopics(WishedApi[Request, Response]):
                 wish = wishes[topic.name] = _created(topic.name, told, topic.num_partitions)
                 topic.configs = [each for each in topic.configs if each.name not in OF_MANAGED]
                 if isinstance(wish, OutcomeRecord):
+                    continue
+            elif SOURCE in told:
+                declared = wishes[topic.name] = source_wish(topic.name, told[SOURCE])
+                topic.configs = [each for each in topic.configs if each.name != SOURCE]
+                if isinstance(declared, OutcomeRecord):
                     continue
             elif topics.named(topic.name) is not None:
                 wishes[topic.name] = LookAgain(topic.name)
@@ -53,6 +61,10 @@ class CreateTopics(WishedApi[Request, Response]):
 
 
 def _created(name: str, told: Mapping[str, str | None], partitions: int) -> Wish | OutcomeRecord:
+    if SOURCE in told:
+        return OutcomeRecord(
+            Code.INVALID_CONFIG, f"{name} is to be managed, and a source topic is not: leave out {SOURCE}"
+        )
     wish = managed_wish(name, told[VIRTUAL_PARTITIONS], partitions)
     ordered = ordered_wish(name, told.get(ORDERED_DELIVERY))
     janitor = janitor_wish(name, told.get(JANITOR))

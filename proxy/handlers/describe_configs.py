@@ -1,4 +1,4 @@
-"""DescribeConfigs: what Kordon knows of a managed topic stands among its configs, in both views.
+"""DescribeConfigs: what Kordon knows of a topic stands among its configs, in both views.
 
     kordon.virtual.partitions            V; setting it has the topic managed, deleting it lets it go
     kordon.undeleted.partition.count     U, read-only: CreatePartitions changes it
@@ -6,6 +6,7 @@
     kordon.layout.epoch                  read-only
     kordon.state                         what goes on with the topic, in words, read-only
     enable.ordered.delivery              KIP-253's
+    kordon.source                        true for a source topic, which is not managed
     kordon.janitor                       whether a compacted topic's old values are taken out of former partitions
 
 Read-only configs are left alone by what copies configs from cluster to cluster (MirrorMaker, tools of operators).
@@ -26,6 +27,7 @@ from kordon.proxy.handlers.own_configs import (
     JANITOR,
     LAYOUT_EPOCH,
     ORDERED_DELIVERY,
+    SOURCE,
     STATE,
     UNDELETED_PARTITION_COUNT,
     VIRTUAL_PARTITIONS,
@@ -39,6 +41,7 @@ _BOOLEAN, _STRING, _INT = 1, 2, 3
 """ConfigType of DescribeConfigs (KIP-569)."""
 _ORDERED: Final = "Whether a key is delivered only after all that was written of it before, wherever that is."
 _STATE: Final = "What goes on with the topic, what it waits for, and how long at most."
+_SOURCE: Final = "Whether the topic takes no records: its partitions stand for those of a source of producers."
 _CLEANED: Final = "Whether old values of keys are taken out of partitions that they have left; compaction needs it."
 
 
@@ -51,6 +54,7 @@ class DescribeConfigs(TranslatedApi[Request, Response]):
 
     key = apis.DESCRIBE_CONFIGS
     answers_always = True
+    concerns_sources = True
 
     def __init__(self, state_of: Callable[[str], str | None]) -> None:
         self._state_of = state_of
@@ -65,6 +69,8 @@ class DescribeConfigs(TranslatedApi[Request, Response]):
                 row.configs = [*row.configs, *(each for each in found if wanted is None or each.name in wanted)]
 
     def _configs(self, name: str, topics: ManagedTopics) -> list[Config]:
+        if name in topics.sources:
+            return [_boolean(SOURCE, True, _SOURCE, default=False)]
         topic, state = topics.named(name), self._state_of(name)
         told = [] if state is None else [_config(STATE, state, _STATE, _STRING, read_only=True)]
         return told if topic is None else [*_configs(topic.layout), *told]

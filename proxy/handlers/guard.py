@@ -78,8 +78,8 @@ class Guard:
         return self._handlers.wants(route) or (self._journal.is_on and route.api.key in SAY_WHO)
 
     def concerns(self, topic: str | UUID) -> bool:
-        """Whether a topic is answered for here, though it may be coming only (TAKEOVER-WAITS)."""
-        return self._topics.answers_for(topic)
+        """Whether a topic is answered for here, though it may be coming only (TAKEOVER-WAITS), or takes no records."""
+        return self._topics.answers_for(topic) or topic in self._topics.sources
 
     def asked_for(self, route: Route) -> tuple[bytes, ...]:
         """Returns no byte strings; `Closed` looks for those of Kordon's own things."""

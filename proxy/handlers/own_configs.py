@@ -7,6 +7,7 @@ from typing import Final
 from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.source_records import SourceWish
 from kordon.proxy.ordering.wishes import Manage, OrderDelivery, SetJanitor, Wish
 from kordon.proxy.topics.managed_topics import OWN_NAMES, face_of
 
@@ -22,6 +23,8 @@ ORDERED_DELIVERY: Final = "enable.ordered.delivery"
 """Topic config of KIP-253; only managed topics have it."""
 JANITOR: Final = "kordon.janitor"
 """Topic config: old values of keys are taken out of partitions that they have left; compacted topics need it."""
+SOURCE: Final = "kordon.source"
+"""Topic config: true for a source topic, which takes no records (docs/sources.md)."""
 UNDELETED_PARTITION_COUNT: Final = "kordon.undeleted.partition.count"
 """Shown: U, the partitions of the brokers that are written to."""
 INITIAL_PARTITION_COUNT: Final = "kordon.initial.partition.count"
@@ -63,6 +66,12 @@ def janitor_wish(name: str, value: str | None) -> SetJanitor | OutcomeRecord:
     """Reads kordon.janitor as brokers read a boolean; None: the default."""
     told = _boolean(JANITOR, "false" if value is None else value)
     return told if isinstance(told, OutcomeRecord) else SetJanitor(name, told)
+
+
+def source_wish(name: str, value: str | None) -> SourceWish | OutcomeRecord:
+    """Reads kordon.source as brokers read a boolean; None: the default."""
+    told = _boolean(SOURCE, "false" if value is None else value)
+    return told if isinstance(told, OutcomeRecord) else SourceWish(name, told)
 
 
 def _boolean(config: str, value: str) -> bool | OutcomeRecord:

@@ -1,5 +1,7 @@
 """Produce: batches for managed topics go into the lines of their streams, the rest goes to the client's broker.
 
+Source topics take no records (EMPTY-SOURCE): an entry for one is refused with the reason.
+
 Clients need the right to write to the topic. In the virtual view an entry's number means a virtual partition, in the
 dialect's a physical one. Most requests name nothing but managed topics: these are walked over, and their records stay
 where they are. Mixed requests are read by the table.
@@ -43,12 +45,16 @@ from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.layout import NO_COUNT, Layout
 from kordon.proxy.ordering.streams import Stream, is_physical
 from kordon.proxy.ordering.transactions.beliefs import Ground
+from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import NO_ID
+from kordon.proxy.topics.source_topics import SourceTopics
 from kordon.proxy.topics.views import VIRTUAL, View
 from kordon.proxy.writes.client_writes import ClientWrite, PendingProduce
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 from kordon.proxy.writes.write_outcomes import answer_of, end_if_failed
+
+log = client_log(__name__)
 
 _ALL: Final = -1
 _ACKS: Final = frozenset({_ALL, 0, 1})
@@ -57,6 +63,10 @@ _WITHOUT_ID: Final = Unfit(
 )
 _WITHOUT_COPIES: Final = Unfit(Code.INVALID_REQUIRED_ACKS, "A batch of a transaction needs acks=all")
 _WITH_TOPIC_IDS: Final = 13
+_SOURCE: Final = (
+    "{0} is a source topic and takes no records: its partitions stand for those of a source. Send them to another "
+    "topic, or delete the config kordon.source of {0}"
+)
 TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[WriteOutcome]]
 """A topic's name and id as the client gave them, and what came of its entries."""
 
@@ -100,6 +110,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     """
 
     key = apis.PRODUCE
+    concerns_sources = True
     right = Operation.WRITE
     rows = TopicRows(
         "topic_data",
@@ -218,8 +229,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         if prepared is None:
             takes = self._transactions is not None
             intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=takes)
-            for row in request.topic_data:  # no await before all are queued: requests come in their order
-                intake.topic(self._find(version, row), row)
+            self._queue(version, request, intake)  # no await before all are queued: requests come in their order
         else:
             intake = await self._take_in(version, request, client, prepared)
         try:
@@ -238,15 +248,33 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
             found = (self._find(version, row) for row in request.topic_data)
             await prepared.ready({topic for topic in found if topic is not None})
             intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=prepared)
-            for row in request.topic_data:
-                intake.topic(self._find(version, row), row)
+            self._queue(version, request, intake)
             return intake
         finally:
             prepared.in_line()
 
+    def takes(self, row: Row, topics: ManagedTopics) -> bool:
+        """Whether a row is answered here: records of source topics are refused."""
+        return super().takes(row, topics) or (row.get("name", "") or row.get("topic_id", None)) in topics.sources
+
+    def _queue(self, version: int, request: ProduceRequest, intake: _Intake) -> None:
+        for row in request.topic_data:
+            if source := self._source(version, row):
+                intake.refuse_source(source, row, self._topics.sources)
+            else:
+                intake.topic(self._find(version, row), row)
+
+    def _source(self, version: int, row: TopicData) -> str:
+        """Returns the name of the source topic that a row is for; "" if it is for another one."""
+        sources = self._topics.sources
+        if version < _WITH_TOPIC_IDS:
+            return row.name if row.name in sources else ""
+        return sources.name_of(row.topic_id)
+
     def _is_held(self, version: int, row: TopicData) -> bool:
         is_named = version < _WITH_TOPIC_IDS
-        return self._topics.is_held(row.name) if is_named else self._find(version, row) is not None
+        is_managed = self._topics.is_held(row.name) if is_named else self._find(version, row) is not None
+        return is_managed or bool(self._source(version, row))
 
     def _find(self, version: int, row: TopicData) -> ManagedTopic | None:
         if version < _WITH_TOPIC_IDS:
@@ -368,6 +396,14 @@ class _Intake:
                 self._refuse(topic, row.name, WriteOutcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
             else:
                 self._partition(topic, number, records, row)
+
+    def refuse_source(self, name: str, row: TopicData, sources: SourceTopics) -> None:
+        """Refuses all of a source topic (EMPTY-SOURCE)."""
+        for number, _ in row.partition_data:
+            sources.refused["records"] += 1
+            self._refuse(None, name, WriteOutcome(number, Code.POLICY_VIOLATION, error_message=_SOURCE.format(name)))
+        client = self.pending.client
+        log.warning("source_topic_takes_no_records", topic=name, client_id=client.client_id, cure=_SOURCE.format(name))
 
     def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
         stream = self._view.find(topic.layout, number)

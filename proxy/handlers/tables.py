@@ -6,9 +6,10 @@ see physical ones, so that more passes. `closed.py` keeps Kordon's own things fr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
 
+from kordon.codecs import apis
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from kordon.proxy.handlers.alter_configs import AlterConfigs
@@ -54,6 +55,7 @@ from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.handlers.produce import Produce
 from kordon.proxy.handlers.retired_partitions import RetiredPartitions
 from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
+from kordon.proxy.handlers.source_commits import LastNumbers, SourceCommits
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.sync_group import SyncGroup
@@ -103,6 +105,7 @@ class WorkerParts:
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
         individual_commits: What groups have done offset by offset; None: such commits are not taken
             (`ordering.individual_commits`).
+        numbers: Of the restart points that were seen last.
     """
 
     topics: ManagedTopics
@@ -127,6 +130,7 @@ class WorkerParts:
     opened_bytes: int
     offers_dialect: bool
     individual_commits: IndividualCommits | None
+    numbers: LastNumbers = field(default_factory=LastNumbers)
 
 
 def virtual_handlers(worker: WorkerParts) -> Handlers:
@@ -160,7 +164,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         DescribeProducers(),
         DescribeTransactions(),
     ]
-    return Handlers(handlers, _shared(worker, VIRTUAL))
+    return Handlers(handlers, _shared(worker, VIRTUAL), _source_commits(worker, handlers))
 
 
 def physical_handlers(worker: WorkerParts) -> Handlers:
@@ -188,7 +192,14 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
     ]
     if worker.journal.is_on:
         handlers.append(DialectTxnOffsetCommit(worker.journal))
-    return Handlers(handlers, _shared(worker, PHYSICAL))
+    looked_at = [DialectOffsetCommit(worker.journal), DialectTxnOffsetCommit(worker.journal), *handlers]
+    return Handlers(handlers, _shared(worker, PHYSICAL), _source_commits(worker, looked_at))
+
+
+def _source_commits(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
+    """Returns what takes the places of handlers of commits while there are source topics."""
+    by_key = {each.key: each for each in handlers}
+    return [SourceCommits(by_key[key], worker.numbers) for key in (apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT)]
 
 
 def _of_commits(worker: WorkerParts) -> list[ApiHandler]:

@@ -67,7 +67,7 @@ def named(name: str, topic_id: UUID | None, topics: ManagedTopics) -> str:
     if name or topic_id is None:
         return name
     topic = topics.served_by_id(topic_id)
-    return topic.name if topic is not None else ""
+    return topic.name if topic is not None else topics.sources.name_of(topic_id)
 
 
 class ServedApi(ApiHandler, Generic[AskedT, ToldT]):
@@ -90,12 +90,16 @@ class ServedApi(ApiHandler, Generic[AskedT, ToldT]):
         managed: list[Row] = []
         others: list[Row] = []
         for row in value.get(self.rows.asked, list[Row]()):
-            (managed if self.rows.is_managed(row, held.topics) else others).append(row)
+            (managed if self.takes(row, held.topics) else others).append(row)
         if not managed:
             return None
         restricted = value.copy()
         restricted.update({self.rows.asked: managed})
         return ServedTopics(self, held, restricted, rest=self.leave(held, value, others))
+
+    def takes(self, row: Row, topics: ManagedTopics) -> bool:
+        """Whether a row is answered here; the broker answers the others."""
+        return self.rows.is_managed(row, topics)
 
     def leave(self, held: HeldRequest, value: AskedT, others: Sequence[Row]) -> bytes | None:
         """Returns the body of what the broker is asked; None: nothing.

@@ -22,18 +22,20 @@ from kordon.proxy.handlers.api_handler import ApiHandler, AskedT, Handled, HeldR
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.source_records import SourceWish
 from kordon.proxy.ordering.wishes import Manage, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import NO_ID
 
 _AT_ONCE: Final = 32
 """Wishes of one request that come true side by side; each of them waits for all proxies to know of it."""
-Fulfil: TypeAlias = Callable[[Wish], Awaitable[OutcomeRecord]]
-Check: TypeAlias = Callable[[Wish], Awaitable[OutcomeRecord]]
+AnyWish: TypeAlias = Wish | SourceWish
+Fulfil: TypeAlias = Callable[[AnyWish], Awaitable[OutcomeRecord]]
+Check: TypeAlias = Callable[[AnyWish], Awaitable[OutcomeRecord]]
 """Tells what would come of a wish now, and changes nothing."""
 
 
-async def check_nothing(_: Wish) -> OutcomeRecord:
+async def check_nothing(_: AnyWish) -> OutcomeRecord:
     """Takes every wish for one that can come true."""
     return OutcomeRecord(Code.NONE, "")
 
@@ -41,7 +43,7 @@ async def check_nothing(_: Wish) -> OutcomeRecord:
 class TakenOut(NamedTuple):
     """What is taken out of a request for Kordon."""
 
-    wishes: Mapping[str, Wish | OutcomeRecord]
+    wishes: Mapping[str, AnyWish | OutcomeRecord]
     """By topic; a refusal where it cannot be."""
     has_rest: bool
     """Whether anything is left for the broker."""
@@ -95,7 +97,7 @@ class WishedApi(ApiHandler, Generic[AskedT, ToldT]):
         return answer
 
     async def _answer_one(
-        self, row: Row, wish: Wish | OutcomeRecord, room: asyncio.Semaphore, *, only_checked: bool
+        self, row: Row, wish: AnyWish | OutcomeRecord, room: asyncio.Semaphore, *, only_checked: bool
     ) -> None:
         async with room:
             outcome = await self._outcome(wish, only_checked=only_checked)
@@ -103,7 +105,7 @@ class WishedApi(ApiHandler, Generic[AskedT, ToldT]):
         if "num_partitions" in row and isinstance(wish, Manage) and not outcome.error_code:
             row["num_partitions"] = wish.virtual_partitions  # what its clients see from now on
 
-    async def _outcome(self, wish: Wish | OutcomeRecord, *, only_checked: bool) -> OutcomeRecord:
+    async def _outcome(self, wish: AnyWish | OutcomeRecord, *, only_checked: bool) -> OutcomeRecord:
         if isinstance(wish, OutcomeRecord):
             return wish
         try:

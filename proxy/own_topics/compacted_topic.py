@@ -123,3 +123,10 @@ PRODUCERS: Final = CompactedTopic(
     when_lost="brokers say what epochs there are",
 )
 """The epochs that Kordon lends (`ordering/lent_epoch_records.py`)."""
+SOURCE_TOPICS: Final = CompactedTopic(
+    "__kordon.source_topics",
+    "source_topics",
+    "source topics",
+    when_lost="proxies write again what they know",
+)
+"""Which topics are source topics (`ordering/source_records.py`)."""

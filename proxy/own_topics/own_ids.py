@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 from typing import Final
 
 import structlog
@@ -12,10 +13,11 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import topics_asked
-from kordon.proxy.own_topics.compacted_topic import GROUPS, INDIVIDUAL_COMMITS, LAYOUTS, PRODUCERS
+from kordon.proxy.own_topics.compacted_topic import GROUPS, INDIVIDUAL_COMMITS, LAYOUTS, PRODUCERS, SOURCE_TOPICS
 from kordon.proxy.own_topics.own_things import OwnThings
 
-_TOPICS: Final = (LAYOUTS.name, GROUPS.name, DECISIONS_TOPIC, PRODUCERS.name, INDIVIDUAL_COMMITS.name)
+_COMPACTED: Final = (LAYOUTS, GROUPS, PRODUCERS, INDIVIDUAL_COMMITS, SOURCE_TOPICS)
+_TOPICS: Final = (*(topic.name for topic in _COMPACTED), DECISIONS_TOPIC)
 _VERSIONS: Final = range(10, 13)
 """Versions of Metadata that have topic ids; brokers that support none of them know topics by name only."""
 _LOOK_SECONDS: Final = 5.0
@@ -28,11 +30,15 @@ class OwnIds:
 
     Args:
         links: By which brokers are asked.
+        found: Is told the names of those that are there.
     """
 
-    def __init__(self, links: BrokerConnections, own: OwnThings) -> None:
+    def __init__(
+        self, links: BrokerConnections, own: OwnThings, found: Callable[[Collection[str]], None] = lambda _: None
+    ) -> None:
         self._links = links
         self._own = own
+        self._found = found
 
     async def run(self) -> None:
         """Looks for ever."""
@@ -50,4 +56,6 @@ class OwnIds:
             UpstreamUnavailable: No broker answers.
         """
         answer = await self._links.ask_any("metadata", metadata.API, _VERSIONS, topics_asked(_TOPICS))
-        self._own.learn({row.name: row.topic_id for row in answer.topics if row.name and not row.error_code})
+        ids = {row.name: row.topic_id for row in answer.topics if row.name and not row.error_code}
+        self._own.learn(ids)
+        self._found(ids.keys())

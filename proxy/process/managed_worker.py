@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -23,6 +24,7 @@ from kordon.proxy.controller.obstacles import Obstacles
 from kordon.proxy.controller.takeovers import Takeovers
 from kordon.proxy.controller.topic_janitor import JanitorTools
 from kordon.proxy.controller.wish_checks import WishChecks
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
 from kordon.proxy.handlers.caught_up import CaughtUp
@@ -30,6 +32,7 @@ from kordon.proxy.handlers.epoch_lending import EpochLending
 from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.handlers.regexes import TopicNames
 from kordon.proxy.handlers.service import ManagedService
+from kordon.proxy.handlers.source_wishes import SourceWishes
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.tables import WorkerParts, physical_handlers, virtual_handlers
 from kordon.proxy.handlers.transaction_permits import Permits
@@ -53,6 +56,7 @@ from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
 from kordon.proxy.own_topics.own_ids import OwnIds
 from kordon.proxy.own_topics.own_things import OwnThings
+from kordon.proxy.own_topics.sources_log import SourcesLog
 from kordon.proxy.process.common_faults import CommonFaults
 from kordon.proxy.process.group_lags import GroupLags
 from kordon.proxy.process.managed_pages import ManagedPages
@@ -66,6 +70,8 @@ from kordon.proxy.writes.transactions import Transactions
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 
 _LOOK_SECONDS: Final = 0.2
+_SOURCES_SECONDS: Final = 5.0
+"""After which requests pass though source topics are not known yet."""
 _LEARN_SECONDS: Final = 10.0
 """After which requests pass again, for the sake of ordinary topics, though the layouts cannot be read."""
 
@@ -100,8 +106,9 @@ class ManagedWorker:
         self.topics = ManagedTopics()
         self.links = BrokerConnections(topology)
         self.own = own = OwnThings(ordering.group)
-        self._own_ids = OwnIds(self.links, own)
         brokers = Brokers(self.links)
+        self.source_topics = SourcesLog(brokers, self.topics.sources)
+        self._own_ids = OwnIds(self.links, own, self.source_topics.look)
         leaders = brokers.leaders
         self._layouts = layouts = LayoutsLog(brokers)
         about = About(
@@ -182,6 +189,7 @@ class ManagedWorker:
             obstacles=Obstacles(topics_admin, Compaction(topics_admin, ordering.janitor_lag_ms), self._takeovers()),
             wishes=self._wishes,
         )
+        wishes = SourceWishes(self.topics, self.source_topics, topics_admin, self.layout_member.wish, checks.check)
         self.transactions = self._make_transactions() if ordering.transactions else None
         self.individual_commits = IndividualCommits(brokers, about.incarnation, ordering.individual_commit_bytes)
         parts = WorkerParts(
@@ -197,8 +205,8 @@ class ManagedWorker:
             reports=self.position_reports,
             caught_up=caught_up,
             lending=self.lending,
-            wish=self.layout_member.wish,
-            check=checks.check,
+            wish=wishes.fulfil,
+            check=wishes.check,
             state_of=self.pages.state,
             read_layouts_to_end=layouts.read_to_end,
             may_serve=self._may_serve,
@@ -276,10 +284,19 @@ class ManagedWorker:
         Where only clients may log in there are no managed topics: nobody could have kept their layouts.
         """
         known = self._tasks.keep(self.layout_member.know, name="read what is managed")
+        sources = self._tasks.start(self._know_sources(), name="read which topics are source topics")
         while not (known.done() or self._topology.needs_log_in):
             await asyncio.wait({known}, timeout=_LOOK_SECONDS)
         known.cancel()
+        if not self._topology.needs_log_in:
+            await asyncio.wait({sources}, timeout=_SOURCES_SECONDS)
         self.service.know()
+
+    async def _know_sources(self) -> None:
+        with suppress(UpstreamUnavailable):
+            await self._own_ids.look()
+            if self.source_topics.is_there:
+                await self.source_topics.log.ready(_SOURCES_SECONDS)
 
     def doubt(self) -> None:
         """Lets no request of a new connection pass before the layouts are read again: this process has stood still."""
@@ -309,6 +326,7 @@ class ManagedWorker:
         await self.lending.close()
         await self.lent_epochs.close()
         await self.individual_commits.close()
+        await self.source_topics.close()
         await self.reads.close()
         self._layouts.close()
         await self.links.close()

@@ -17,10 +17,13 @@ from kordon.proxy.ordering.records import TopicRecord
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.transactions.adds import Announcement
+from kordon.proxy.topics.source_topics import SourceTopics
 
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
-OWN_NAMES: Final = frozenset({"decisions", "findings", "groups", "individual_commits", "layouts", "producers"})
+OWN_NAMES: Final = frozenset(
+    {"decisions", "findings", "groups", "individual_commits", "layouts", "producers", "source_topics"}
+)
 """Topics whose faces would be topics of Kordon or of its auditor."""
 NOT_MANAGED: Final = "it is not managed any more"
 """Why a topic that was let go is not served by whoever holds on to it."""
@@ -259,9 +262,13 @@ class ManagedTopics:
     everything else it is the ordinary topic that it is still (TAKEOVER-WAITS).
 
     A topic is *unserved* where records of it cannot be read: it is refused, be its layout known or not.
+
+    Attributes:
+        sources: The source topics, which are not managed, but refuse records and some commits.
     """
 
     def __init__(self) -> None:
+        self.sources = SourceTopics()
         self._by_name: dict[str, ManagedTopic] = {}
         self._by_id: dict[UUID, ManagedTopic] = {}
         self._coming: dict[str, ManagedTopic] = {}

@@ -90,7 +90,7 @@ async def test_a_source_from_its_making_to_its_repair(
     assert "partitions 0 to 2, and no 7" in await refused(
         bootstrap, "alter", name, "--partition", "7", "--restart-at", "x", "--yes"
     )
-    stock = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    stock = Consumer({"bootstrap.servers": cluster.bootstrap(), "group.id": name})  # Kordon would refuse it
     stock.commit(offsets=[TopicPartition(name, 1, 0)], asynchronous=False)
     stock.close()
     assert "partitions [1]: no restart point" in await refused(bootstrap, "describe", name)

@@ -3,6 +3,7 @@
 import re
 from typing import Any
 from unittest.mock import MagicMock
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +11,8 @@ from kordon.codecs import apis
 from kordon.proxy.core import verdicts
 from kordon.proxy.handlers.handlers import Handlers
 from kordon.proxy.handlers.tables import physical_handlers, virtual_handlers
+from kordon.proxy.ordering.source_records import SourceTopic
+from kordon.proxy.topics.managed_topics import ManagedTopics
 
 VIEWS = {"virtual": virtual_handlers, "physical": physical_handlers}
 WANTED_ALWAYS = {
@@ -34,7 +37,7 @@ def view(request: pytest.FixtureRequest) -> Any:
 def worker() -> Any:
     """Returns one that has nothing managed, and takes no individual commits."""
     made = MagicMock()
-    made.topics = ()
+    made.topics = ManagedTopics()
     made.individual_commits = None
     return made
 
@@ -72,6 +75,19 @@ def test_individual_commits_have_what_is_asked_of_them_held(view: Any, worker: A
     changed = {key for key in found if type(found[key]) is not type(without.get(key))}
     assert changed == keys
     assert all(type(found[key].stock) is type(without[key]) for key in keys & without.keys())
+
+
+def test_commits_are_looked_at_while_there_are_source_topics(view: Any, worker: Any) -> None:
+    """And records are; what else is done with either stays what it was."""
+    handlers: Handlers = view(worker)
+    before, keys = handlers.by_key, {apis.PRODUCE, apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT}
+    worker.topics.sources.know({"db1": SourceTopic(UUID(int=7), 1)})
+    assert all(handlers.wants(route) for key in keys for route in routes_of(key))
+    changed = {key for key, handler in handlers.by_key.items() if handler is not before.get(key)}
+    assert changed == keys - {apis.PRODUCE}
+    worker.topics.sources.know({})
+    assert handlers.by_key is before
+    assert not any(handlers.wants(route) for key in keys for route in routes_of(key))
 
 
 def routes_of(key: int) -> list[verdicts.Route]:

@@ -57,6 +57,8 @@ KEPT = {
 """Without one of these something stands still that nobody else would set in motion again."""
 
 STARTED = {
+    "_know_sources": "requests pass after a while, whatever comes of it",
+    "_write_again": "the log says what to do",
     "_bring": "whoever reads waits no longer than it wants to",
     "_connect": "a lane dials; the next write dials again",
     "_dial": "whoever waits for the connection is told",

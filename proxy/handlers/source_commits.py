@@ -1,0 +1,233 @@
+"""OffsetCommit and TxnOffsetCommit on source topics: only restart points are taken, and no older ones (POINT-KEPT).
+
+Whatever else is committed there would take the restart point's place, and all data of the source be written again. A
+stock consumer does that every five seconds: its auto commit writes an empty text. It is told so by a code that makes it
+log a warning and go on.
+
+Whether a number is lower is asked of the group's coordinator, in the client's name, where this worker does not know it,
+and where the commit names no generation, so that the coordinator cannot tell the commit of a member that others have
+taken over from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias, cast
+
+from kordon.codecs import apis
+from kordon.codecs.bodies import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchRequestTopic,
+    OffsetFetchResponse,
+)
+from kordon.codecs.error_codes import Code
+from kordon.codecs.messages import offset_fetch
+from kordon.codecs.row import Row
+from kordon.codecs.source_points import OFFSET, Point, UnreadPoint, parse
+from kordon.proxy.core import verdicts
+from kordon.proxy.core.interception import Ask, Translate
+from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
+from kordon.proxy.handlers.own_refusals import refusal
+from kordon.proxy.runtime.log_limits import client_log
+from kordon.proxy.topics.managed_topics import ManagedTopics
+
+log = client_log(__name__)
+
+REFUSED: Final = Code.INVALID_COMMIT_OFFSET_SIZE
+"""Java's consumer logs a warning for it, as librdkafka's and aiokafka's go on; a producer aborts its transaction."""
+MOST_NUMBERS: Final = 20_000
+"""Partitions of groups whose last number is kept; the coordinator is asked about others."""
+_CURES: Final = {
+    "no_point": "the commit has no restart point: keep consumers out of the group of a source, or set "
+    "enable.auto.commit=false; kordon sources alter sets a restart point",
+    "lower_number": "the group has a later restart point: whoever commits this is not the partition's owner any more. "
+    "kordon sources alter sets a restart point on purpose",
+}
+_FETCH_ROUTE: Final = next(each for each in verdicts.ROUTES if (each.api.key, each.version) == (apis.OFFSET_FETCH, 7))
+_SourcePlace: TypeAlias = tuple[str, str, int]
+"""A group, a source topic and a partition."""
+
+
+class LastNumbers:
+    """The numbers of restart points that groups were last seen to commit, as one worker has seen them."""
+
+    def __init__(self) -> None:
+        self._by_place: dict[_SourcePlace, int] = {}
+
+    def get(self, place: _SourcePlace) -> int | None:
+        """Returns the last number; None: it is not known."""
+        return self._by_place.get(place)
+
+    def saw(self, place: _SourcePlace, number: int) -> None:
+        """Takes note of a number; the one that was seen longest ago is forgotten where there are too many."""
+        self._by_place.pop(place, None)
+        if len(self._by_place) >= MOST_NUMBERS:
+            del self._by_place[next(iter(self._by_place))]
+        self._by_place[place] = number
+
+
+class SourceCommits(ApiHandler):
+    """Refuses on source topics what is no restart point; all else is `stock`'s.
+
+    Args:
+        stock: What is done with commits on other topics.
+        numbers: Shared by all handlers of a worker.
+    """
+
+    concerns_sources = True
+
+    def __init__(self, stock: ApiHandler, numbers: LastNumbers) -> None:
+        self.key = stock.key
+        self.stock = stock
+        self.numbers = numbers
+
+    def decide(self, held: HeldRequest) -> Handled:
+        """Takes a request that names a source topic."""
+        value: OffsetCommitRequest = held.read()
+        if any(_source(row, held.topics) for row in value.topics):
+            return _SourceCommit(self, held, value)
+        return self.stock.decide(held)
+
+
+def _source(row: Row, topics: ManagedTopics) -> str:
+    """Returns the name of the source topic that a row is about; "" if it is about another one."""
+    name = row.get("name", "")
+    return (name if name in topics.sources else "") if name else topics.sources.name_of(row.get("topic_id", None))
+
+
+def _point(row: OffsetCommitRequestPartition) -> Point | None:
+    """Returns the restart point that a row commits; None: it is none (OFFSET-ZERO)."""
+    try:
+        point = parse(row.committed_metadata)
+    except UnreadPoint:
+        return None
+    return point if row.committed_offset == OFFSET else None
+
+
+class _SourceCommit(ConferredRequest):
+    """A commit that names source topics; one of TxnOffsetCommit has the same fields as one of OffsetCommit."""
+
+    def __init__(self, handler: SourceCommits, held: HeldRequest, value: OffsetCommitRequest) -> None:
+        self._handler = handler
+        self._held = held
+        self._value = value
+        self._refused: dict[tuple[int, int], str] = {}
+        """Why a partition's row is refused, by the places of its topic's row and its own."""
+        self._points: dict[tuple[int, int], tuple[_SourcePlace, Point]] = {}
+
+    async def answer(self, ask: Ask) -> OffsetCommitResponse:
+        """Answers once the coordinator has taken what is not refused."""
+        self._read()
+        await self._compare(ask)
+        taken = await self._commit(ask)
+        answer = self._answered(taken)
+        self._note(answer)
+        return answer
+
+    def _read(self) -> None:
+        for at, topic in enumerate(self._value.topics):
+            name = _source(topic, self._held.topics)
+            for row_at, row in enumerate(topic.partitions if name else ()):
+                point = _point(row)
+                if point is None:
+                    self._refused[at, row_at] = "no_point"
+                else:
+                    self._points[at, row_at] = (self._value.group_id, name, row.partition_index), point
+
+    async def _compare(self, ask: Ask) -> None:
+        """Refuses numbers that are lower than the group's."""
+        has_generation = self._value.get("generation_id_or_member_epoch", -1) >= 0
+        doubtful: dict[str, set[int]] = {}
+        for (group, name, partition), point in self._points.values():
+            known = self._handler.numbers.get((group, name, partition))
+            if not has_generation or known is None or point.number < known:
+                doubtful.setdefault(name, set()).add(partition)
+        if not doubtful:
+            return
+        current = await self._ask_numbers(doubtful, ask)
+        for at, ((_, name, partition), point) in self._points.items():
+            if point.number < current.get((name, partition), 0):
+                self._refused[at] = "lower_number"
+
+    async def _ask_numbers(self, wanted: Mapping[str, set[int]], ask: Ask) -> dict[tuple[str, int], int]:
+        """Returns the numbers that the group has; what it has besides restart points has none."""
+        topics = [OffsetFetchRequestTopic(name=name, partition_indexes=sorted(each)) for name, each in wanted.items()]
+        asked = OffsetFetchRequest(group_id=self._value.group_id, topics=topics, require_stable=False)
+        answer: OffsetFetchResponse = await ask(_FETCH_ROUTE, offset_fetch.REQUEST.build(_FETCH_ROUTE.version, asked))
+        found: dict[tuple[str, int], int] = {}
+        for topic in answer.topics:
+            for row in topic.partitions:
+                try:
+                    found[topic.name, row.partition_index] = parse(row.metadata).number
+                except UnreadPoint:
+                    continue
+        return found
+
+    async def _commit(self, ask: Ask) -> OffsetCommitResponse | None:
+        """Has the rows that are not refused committed; None: there are none."""
+        route, body = self._held.route, bytes(self._held.body)
+        if self._refused:
+            self._tell()
+            asked: OffsetCommitRequest = self._held.read()
+            for at, topic in enumerate(asked.topics):
+                rows = [row for row_at, row in enumerate(topic.partitions) if (at, row_at) not in self._refused]
+                topic.partitions = rows
+            left = [topic for topic in asked.topics if topic.partitions]
+            if not left:
+                return None
+            asked.topics = left
+            body = self._held.build(asked)
+        held = self._held
+        handled = self._handler.stock.decide(
+            HeldRequest(route, memoryview(bytearray(body)), held.shared, held.told, held.offer)
+        )
+        if isinstance(handled, ConferredRequest):
+            return cast("OffsetCommitResponse", await handled.answer(ask))
+        if isinstance(handled, Translate):
+            body = body if handled.body is None else handled.body
+        answer: OffsetCommitResponse = await ask(route, body)
+        if isinstance(handled, Translate):
+            handled.back(answer)
+        return answer
+
+    def _tell(self) -> None:
+        """Counts what is refused, and says in the log why."""
+        sources, client = self._held.topics.sources, self._held.client
+        for at, row_at in self._refused:
+            reason = self._refused[at, row_at]
+            sources.refused[reason] += 1
+            log.warning(
+                "source_commit_refused",
+                reason=reason,
+                group=self._value.group_id,
+                topic=_source(self._value.topics[at], self._held.topics),
+                partition=self._value.topics[at].partitions[row_at].partition_index,
+                client_id=client.client_id,
+                cure=_CURES[reason],
+            )
+
+    def _answered(self, taken: OffsetCommitResponse | None) -> OffsetCommitResponse:
+        """Returns an answer with a row for each row of the request."""
+        codes: dict[tuple[object, int], int] = {}
+        for topic in taken.topics if taken is not None else ():
+            codes |= {(_topic_key(topic), row.partition_index): row.error_code for row in topic.partitions}
+        answer = cast("OffsetCommitResponse", refusal(self._handler.key, self._held.version, self._value, REFUSED))
+        for at, topic in enumerate(answer.topics):
+            for row_at, row in enumerate(topic.partitions):
+                if (at, row_at) not in self._refused:
+                    row.error_code = codes.get((_topic_key(topic), row.partition_index), Code.UNKNOWN_SERVER_ERROR)
+        answer.throttle_time_ms = taken.throttle_time_ms if taken is not None and "throttle_time_ms" in taken else 0
+        return answer
+
+    def _note(self, answer: OffsetCommitResponse) -> None:
+        """Keeps the numbers that the coordinator has taken."""
+        for (at, row_at), (place, point) in self._points.items():
+            if not answer.topics[at].partitions[row_at].error_code:
+                self._handler.numbers.saw(place, point.number)
+
+
+def _topic_key(row: Row) -> object:
+    return row.get("name", "") or row.get("topic_id", None)

@@ -1,0 +1,104 @@
+"""Source topics on real brokers: all proxies know them, and stock clients do no harm to their restart points."""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+)
+
+from kordon.client import SourceProducer
+from kordon.testing.cluster import Cluster
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import until
+
+pytestmark = pytest.mark.broker
+
+SECONDS = 30.0
+
+
+def committed(bootstrap: str, name: str) -> str:
+    """Returns the metadata that the group has committed on the first partition of its source topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": name})
+    try:
+        return str(consumer.committed([TopicPartition(name, 0)], timeout=SECONDS)[0].metadata)
+    finally:
+        consumer.close()
+
+
+def written(bootstrap: str, topic: str, settings: Mapping[str, object]) -> KafkaError | None:
+    """Returns what came of one record."""
+    told: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})
+    if "transactional.id" in settings:
+        producer.init_transactions(SECONDS)
+        producer.begin_transaction()
+    producer.produce(topic, b"x", partition=0, on_delivery=lambda error, _: told.append(error))
+    producer.flush(SECONDS)
+    return told[0]
+
+
+def set_source(admin: AdminClient, topic: str, value: str) -> None:
+    """Sets kordon.source as operators do."""
+    entry = ConfigEntry("kordon.source", value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    (done,) = admin.incremental_alter_configs([resource]).values()
+    done.result(SECONDS)
+
+
+async def test_stock_clients_do_no_harm_to_a_source(open_cluster: Cluster, proxies: list[ProxyProcess]) -> None:
+    name, data = (f"{kind}-{uuid.uuid4().hex[:8]}" for kind in ("source", "data"))
+    first, second = (proxy.bootstrap for proxy in proxies)
+    async with SourceProducer(bootstrap_servers=first, group_id=name, source_partition_count=1) as producer:
+        await producer.subscribe()
+        async with producer.transaction():
+            await producer.send(data, b"row")
+            producer.restart_at({0: "12:34"})
+    point = committed(first, name)
+    assert point.startswith("ks1;1;")
+    await until("both know it", lambda: all(proxy.metric("kordon_source_topics") >= 1 for proxy in proxies))
+    for bootstrap in (first, second):
+        for settings in ({}, {"enable.idempotence": True}, {"transactional.id": name}):
+            error = await asyncio.to_thread(written, bootstrap, name, settings)
+            assert error is not None
+            assert error.code() == KafkaError.POLICY_VIOLATION
+            assert await asyncio.to_thread(written, bootstrap, data, {}) is None
+    consumer = Consumer({"bootstrap.servers": second, "group.id": name})
+    with pytest.raises(KafkaException, match="offset data size"):
+        consumer.commit(offsets=[TopicPartition(name, 0, 0)], asynchronous=False)
+    consumer.close()
+    assert committed(open_cluster.bootstrap(), name) == point
+    assert proxies[1].metric("kordon_source_refusals_total", reason="no_point") == 1
+    assert proxies[1].metric("kordon_source_refusals_total", reason="records") == 3
+    assert proxies[0].events("source_topic_takes_no_records")[0]["topic"] == name
+    proxies[1].kill()
+    proxies[1].start_again()
+    error = await asyncio.to_thread(written, proxies[1].bootstrap, name, {})
+    assert error is not None
+    async with SourceProducer(bootstrap_servers=second, group_id=name, source_partition_count=1) as producer:
+        assert await producer.subscribe() == {0: "12:34"}
+
+
+def test_a_topic_is_a_source_topic_as_long_as_its_config_says_so(proxies: list[ProxyProcess]) -> None:
+    name = f"source-{uuid.uuid4().hex[:8]}"
+    bootstrap = proxies[0].bootstrap
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    (made,) = admin.create_topics([NewTopic(name, 1, 1)]).values()
+    made.result(SECONDS)
+    set_source(admin, name, "true")
+    assert written(bootstrap, name, {}) is not None
+    (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]).values()
+    assert described.result(SECONDS)["kordon.source"].value == "true"
+    set_source(admin, name, "false")
+    assert written(bootstrap, name, {}) is None
+    with pytest.raises(KafkaException, match="has records"):
+        set_source(admin, name, "true")
+    (gone,) = admin.delete_topics([name]).values()
+    gone.result(SECONDS)
