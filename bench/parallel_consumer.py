@@ -22,14 +22,16 @@ _END_SECONDS: Final = 30.0
 @contextmanager
 def parallel_consumer(
     told: Sequence[str],
-) -> Generator[tuple[Callable[[str], None], Callable[[], tuple[int, int, int]]]]:
-    """Runs one with these arguments; yields what takes orders, and what tells records, those of others, inversions.
+) -> Generator[tuple[Callable[[str], None], Callable[[], tuple[int, ...]]]]:
+    """Runs one with these arguments; yields what takes orders, and what tells its counts.
+
+    The counts are those of `peers.Handled`: records, those of other keys, inversions and repeats.
 
     Raises:
         MissingTool: A JDK or Maven is missing.
         RuntimeError: Maven or the compiler failed.
     """
-    counted = [(0, 0, 0)]
+    counted = [tuple[int, ...]((0, 0, 0, 0))]
     with tempfile.TemporaryDirectory(prefix="kordon-bench-") as folder:
         jars = jars_of(_FOLDER / "pom.xml")
         begin = [word for word in java_command(jars, Path(folder), tool=True) if "TieredStopAtLevel" not in word]
@@ -44,7 +46,7 @@ def parallel_consumer(
             def listen() -> None:
                 for line in lines:
                     each = json.loads(line)
-                    counted[0] = each["records"], each["others"], each["inversions"]
+                    counted[0] = tuple(each[name] for name in ("records", "others", "inversions", "repeats"))
 
             def tell(order: str) -> None:
                 orders.write(order + "\n")

@@ -63,16 +63,22 @@ class Handled:
     """Records of other keys than the one that may be blocked."""
     inversions: int = 0
     """Records that were begun after a later one of their key, as far as one process sees it."""
+    repeats: int = 0
+    """Records that were begun again, as far as one process sees it."""
     is_blocked: bool = False
     """Whether the handler of `BLOCKED` does not end now."""
     begun: dict[bytes, int] = field(default_factory=dict[bytes, int])
     """By key, the highest number that was begun."""
+    seen: set[int] = field(default_factory=set[int])
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, key: bytes, number: int) -> None:
         """A record is begun."""
         with self.lock:
-            self.inversions += number < self.begun.get(key, -1)
+            is_again = number in self.seen
+            self.repeats += is_again
+            self.inversions += not is_again and number < self.begun.get(key, -1)
+            self.seen.add(number)
             self.begun[key] = max(number, self.begun.get(key, -1))
             self.records += 1
             self.others += key != BLOCKED
@@ -83,7 +89,7 @@ class Handled:
 
     def told(self) -> dict[str, int]:
         """Returns the counts."""
-        return {"records": self.records, "others": self.others, "inversions": self.inversions}
+        return {"records": self.records, "others": self.others, "inversions": self.inversions, "repeats": self.repeats}
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +169,7 @@ def _parallel(bootstrap: str, topic: str, work: Groups, handled: Handled, over: 
     with parallel_consumer(told) as (tell, counts):
         is_blocked = False
         while not over.wait(HANDLER_SECONDS):
-            handled.records, handled.others, handled.inversions = counts()
+            handled.records, handled.others, handled.inversions, handled.repeats = counts()
             if handled.is_blocked != is_blocked:
                 is_blocked = handled.is_blocked
                 tell("block" if is_blocked else "go on")
@@ -216,7 +222,8 @@ def measure(way: Way, work: Groups, bootstrap: str, kordon: str) -> dict[str, fl
 
 
 def _fill(bootstrap: str, topic: str, work: Groups) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
+    settings = {"linger.ms": 20, "queue.buffering.max.messages": 1_000_000, "enable.idempotence": True}
+    producer = Producer({"bootstrap.servers": bootstrap, **settings})  # or else what is sent again overtakes others
     for number in range(work.records):
         producer.produce(topic, value=b"%d" % number, key=b"key-%d" % (number % work.keys))
         producer.poll(0)
@@ -261,7 +268,8 @@ def _figures(work: Groups, pipes: Sequence[Connection]) -> dict[str, float]:
             pipe.send("block")
         _, then = _rates(work, pipes, work.blocked_seconds)
         figures[results.OTHERS_KEEP] = then / others
-    return figures | {results.INVERSIONS: float(_all(pipes)["inversions"])}
+    told = _all(pipes)
+    return figures | {results.INVERSIONS: float(told["inversions"]), results.REPEATS: float(told["repeats"])}
 
 
 def _rates(work: Groups, pipes: Sequence[Connection], seconds: float) -> tuple[float, float]:

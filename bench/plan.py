@@ -350,10 +350,7 @@ PROFILES: Final = {
         live=(Live(2, 8, 2, 5, 2),),
         sdk=Sdk(500, 5_000),
         transactions=_transactions(2_000, 3, 10),
-        cooperative=(
-            Groups(20_000, 100, 4, 2, 50, seconds=2, rounds=1),
-            Groups(40_000, 100, 4, 2, 10, seconds=2, blocked_seconds=5, rounds=1),
-        ),
+        cooperative=(Groups(20_000, 100, 4, 2, 10, seconds=2, blocked_seconds=5, rounds=1),),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),
     ),
 }

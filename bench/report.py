@@ -29,6 +29,7 @@ _SDK_FIGURES: Final = (
 _GROUP_FIGURES: Final = (
     (results.RECORDS, "records/s", 0),
     (results.INVERSIONS, "begun before an earlier one of their key", 0),
+    (results.REPEATS, "begun again", 0),
     (results.OTHERS_KEEP, "of that, other keys while one is blocked", 2),
 )
 _ACKNOWLEDGED_FIGURES: Final = (
@@ -106,7 +107,8 @@ _HOW: Final = """\
   (`bench/peers.py`). A stock consumer and a member of a share group work on one record at a time, all of them in one
   process on librdkafka. A process with a `CooperativeConsumer`, or with Confluent's Parallel Consumer 0.5.3.3 in the
   order of keys, works on as many as the case says. Records a second are those from when every process has had one,
-  until the time is over or 95 % are handled. Then the handler of one of the keys does not end for a while.
+  until the time is over or 95 % are handled. Order and repeats are counted in each process. Then the handler of one of
+  the keys does not end for a while.
 - **Acknowledgements**: twice as many records are in hand, and every second one is acknowledged, in an order that is
   drawn (`bench/acknowledging.py`). The processor time is the least of 20 rounds in one process without a broker.
 - **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`). Topics grow three times and
@@ -368,8 +370,8 @@ def _matrix(figures: Results) -> list[str]:
 
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls, figures.log}
-    others = (figures.managed, figures.resizes, figures.holding, figures.sdk, figures.transactions, figures.audit)
-    return case not in special.union(*others)
+    others = (figures.managed, figures.resizes, figures.holding, figures.sdk, figures.transactions)
+    return case not in special.union(*others, figures.cooperative, figures.audit)
 
 
 def _machine(figures: Results) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeVar
 
 from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.consumer.group_coordinator import GroupCoordinator
@@ -14,7 +14,6 @@ from aiokafka.errors import (
     CommitFailedError,
     GroupAuthorizationFailedError,
     GroupCoordinatorNotAvailableError,
-    GroupLoadInProgressError,
     IllegalGenerationError,
     IllegalStateError,
     IncompatibleBrokerVersion,
@@ -37,6 +36,8 @@ from kordon.codecs import apis, dialect
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
 
 _log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _TAGGED: Final = range(8, 9)
 """The first versions with tagged fields; newer ones are for other kinds of groups, or name no topics."""
@@ -78,8 +79,14 @@ class GroupCommits:
         return isinstance(coordinator, GroupCoordinator) and coordinator.generation > 0
 
     async def serves_ranges(self) -> bool:
-        """Whether a Kordon answers that keeps individual commits (the feature `kordon.cooperative`)."""
-        await self._coordinator.ensure_coordinator_known()
+        """Whether a Kordon answers that keeps individual commits (the feature `kordon.cooperative`).
+
+        Raises:
+            KafkaError: It cannot be known.
+        """
+        return await self._answered(self._serves_ranges)
+
+    async def _serves_ranges(self) -> bool:
         body = {"client_software_name": "kordon-client", "client_software_version": "1"}
         try:
             answer: Any = await self._coordinator._send_req(WireRequest(API_VERSIONS, range(3, 5), body))
@@ -98,12 +105,18 @@ class GroupCommits:
         Raises:
             KafkaError: It cannot be known.
         """
+        return await self._answered(lambda: self._fetch(partitions, with_ranges=with_ranges))
+
+    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks the coordinator until it answers, wherever it goes: a proxy or broker may die meanwhile."""
         while True:
             await self._coordinator.ensure_coordinator_known()
             try:
-                return await self._fetch(partitions, with_ranges=with_ranges)
-            except (GroupLoadInProgressError, *_ELSEWHERE) as error:
-                _log.debug("Commits are asked for again: %r", error)
+                return await ask()
+            except KafkaError as error:
+                if not error.retriable:
+                    raise
+                _log.debug("The coordinator is asked again: %r", error)
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _fetch(

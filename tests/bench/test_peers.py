@@ -18,9 +18,9 @@ QUICK = Groups(4_000, 100, 2, 2, 5, seconds=1, blocked_seconds=1, rounds=1)
 def test_what_is_begun_after_a_later_one_of_its_key_is_an_inversion() -> None:
     """Others keep their own order, and those that may be blocked are told apart."""
     handled = Handled()
-    for key, number in ((b"a", 1), (BLOCKED, 0), (b"a", 3), (b"a", 2), (BLOCKED, 1)):
+    for key, number in ((b"a", 1), (BLOCKED, 0), (b"a", 4), (b"a", 2), (b"a", 4), (BLOCKED, 3)):
         handled.begin(key, number)
-    assert handled.told() == {"records": 5, "others": 3, "inversions": 1}
+    assert handled.told() == {"records": 6, "others": 4, "inversions": 1, "repeats": 1}
     assert not handled.holds(BLOCKED)
     handled.is_blocked = True
     assert handled.holds(BLOCKED)
@@ -43,15 +43,14 @@ def test_groups_are_judged(figure: str, good: float, bad: float) -> None:
     for value, is_reached in ((good, True), (bad, False)):
         told = verdicts(results_of(case, **{figure: value}))
         assert [each.reached for each in told if each.what.startswith(COOPERATIVE)] == [is_reached]
-    (smaller,) = (each for each in PROFILES["smoke"].cooperative if not each.blocked_seconds)
-    told = verdicts(results_of(smaller.name, records_per_s=1.0))
+    told = verdicts(results_of(QUICK.name, records_per_s=1.0))
     assert not [each for each in told if each.what.startswith(COOPERATIVE)]
 
 
 def test_a_blocked_key_and_acknowledgements_are_judged_and_shown() -> None:
     """The others keep 95 %; an acknowledgement takes 2 µs, and a commit 24 KB."""
     case = PROFILES["full"].cooperative[1].name
-    made = results_of(case, others_keep=0.94, records_per_s=4_900.0, inversions=0.0)
+    made = results_of(case, others_keep=0.94, records_per_s=4_900.0, inversions=0.0, repeats=3.0)
     told = {each.what: each.reached for each in verdicts(made)}
     assert told == {
         f"{COOPERATIVE}: records/s of other keys, {case}": False,
@@ -61,7 +60,8 @@ def test_a_blocked_key_and_acknowledgements_are_judged_and_shown() -> None:
         "records started behind acks": True,
     }
     page = report(made, "picture.svg")
-    assert f"| {COOPERATIVE} | 4900 (4900-4900) | 0 (0-0) | 0.94 (0.94-0.94) |" in page
+    assert f"| {COOPERATIVE} | 4900 (4900-4900) | 0 (0-0) | 3 (3-3) | 0.94 (0.94-0.94) |" in page
+    assert "Connections and sizes" not in page
     assert "| SDK | 2.10 (2.10-2.10) | 10000 (10000-10000) | 20002 (20002-20002) | 5 (5-5) |" in page
 
 

@@ -9,9 +9,18 @@ from uuid import UUID
 
 import pytest
 from aiokafka.consumer.group_coordinator import GroupCoordinator
-from aiokafka.errors import CommitFailedError, IncompatibleBrokerVersion, OffsetMetadataTooLargeError
+from aiokafka.errors import (
+    CommitFailedError,
+    GroupAuthorizationFailedError,
+    IncompatibleBrokerVersion,
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    OffsetMetadataTooLargeError,
+)
 from aiokafka.structs import TopicPartition
 
+from kordon.client.cooperative import group_commits
 from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.found import Found
 from kordon.client.cooperative.leader_epochs import NO_EPOCH
@@ -82,11 +91,15 @@ class Coordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no ty
         self._group_instance_id = None
         self.rebalances = False
         self.told: list[str] = []
+        self.fails: list[KafkaError] = []
+        """With what the next requests fail."""
 
     async def ensure_coordinator_known(self) -> None:
         self.generation += self.rebalances
 
     async def _send_req(self, request: WireRequest) -> Any:
+        if self.fails:
+            raise self.fails.pop(0)
         return self._cluster_told.answer(request)
 
     def request_rejoin(self) -> None:
@@ -409,3 +422,20 @@ async def test_brokers_that_tell_no_leader_epochs_are_believed(
     watch.epochs.begin(TP, 120, 2)
     watch.epochs.fetched(TP, batch_head(120, 3, 5), watch.epochs.assignment)
     assert await watch.cut([TP]) == set()
+
+
+async def test_a_proxy_that_dies_while_a_member_asks_where_its_group_stands_is_left_for_another(
+    store: RangeStore, cluster: Cluster, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether it is asked for what it serves, or for commits; the consumer goes on."""
+    monkeypatch.setattr(group_commits, "_RETRY_SECONDS", 0.0)
+    cluster.committed = {"committed_offset": 5, "metadata": ""}
+    is_asked = [KafkaConnectionError("closed"), NodeNotReadyError("gone")]
+    coordinator.fails = [*is_asked]
+    assert await store.commits.serves_ranges() is False
+    coordinator.fails = [*is_asked]
+    assert {tp: row.committed_offset for tp, row in (await store.commits.fetch([TP])).items()} == {TP: 5}
+    for ask in (store.commits.serves_ranges, lambda: store.commits.fetch([TP])):
+        coordinator.fails = [GroupAuthorizationFailedError("g")]
+        with pytest.raises(GroupAuthorizationFailedError):
+            await ask()

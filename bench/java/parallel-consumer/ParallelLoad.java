@@ -6,6 +6,7 @@ import java.io.InputStreamReader;
 import java.util.List;
 import java.util.Locale;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -21,6 +22,8 @@ public class ParallelLoad {
     private static final AtomicLong RECORDS = new AtomicLong();
     private static final AtomicLong OTHERS = new AtomicLong();
     private static final AtomicLong INVERSIONS = new AtomicLong();
+    private static final AtomicLong REPEATS = new AtomicLong();
+    private static final Set<Long> SEEN = ConcurrentHashMap.newKeySet();
     private static final ConcurrentHashMap<String, Long> BEGUN = new ConcurrentHashMap<>();
     private static volatile boolean isBlocked = false;
 
@@ -52,12 +55,16 @@ public class ParallelLoad {
     }
 
     private static void handle(String key, long number, long milliseconds, String blocked) {
-        BEGUN.merge(key, number, (before, now) -> {
-            if (now < before) {
-                INVERSIONS.incrementAndGet();
-            }
-            return Math.max(before, now);
-        });
+        if (SEEN.add(number)) {
+            BEGUN.merge(key, number, (before, now) -> {
+                if (now < before) {
+                    INVERSIONS.incrementAndGet();
+                }
+                return Math.max(before, now);
+            });
+        } else {
+            REPEATS.incrementAndGet();
+        }
         RECORDS.incrementAndGet();
         if (!key.equals(blocked)) {
             OTHERS.incrementAndGet();
@@ -73,9 +80,10 @@ public class ParallelLoad {
     }
 
     private static void tell() {
-        String form = "{\"records\": %d, \"others\": %d, \"inversions\": %d}";
+        String form = "{\"records\": %d, \"others\": %d, \"inversions\": %d, \"repeats\": %d}";
         while (true) {
-            System.out.println(String.format(Locale.ROOT, form, RECORDS.get(), OTHERS.get(), INVERSIONS.get()));
+            Object[] counts = {RECORDS.get(), OTHERS.get(), INVERSIONS.get(), REPEATS.get()};
+            System.out.println(String.format(Locale.ROOT, form, counts));
             try {
                 Thread.sleep(100);
             } catch (InterruptedException error) {
