@@ -1,7 +1,7 @@
-"""Classes and constructors stay small enough to be read at once."""
+"""Classes and constructors stay small enough to be read at once, and each class has a name of its own."""
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -75,6 +75,24 @@ def too_many(classes: Mapping[str, Class]) -> dict[str, int]:
     made = {name: f.args for name, each in classes.items() for f in each.functions if f.name == "__init__"}
     counts = {name: len(a.posonlyargs + a.args + a.kwonlyargs) - 1 for name, a in made.items()}
     return {name: count for name, count in counts.items() if count > MOST_PARAMETERS}
+
+
+def shared_names(classes: Iterable[str]) -> dict[str, list[str]]:
+    """The names that several classes have, with their full names."""
+    found: dict[str, list[str]] = {}
+    for name in classes:
+        found.setdefault(name.rpartition(".")[2], []).append(name)
+    return {name: each for name, each in found.items() if len(each) > 1}
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """One word has one meaning."""
+    assert shared_names(product()) == {}
+
+
+def test_classes_of_one_name_are_found() -> None:
+    """In different modules, too."""
+    assert shared_names(["one.Some", "two.Some", "two.Other"]) == {"Some": ["one.Some", "two.Some"]}
 
 
 def test_no_class_has_more_than_twenty_methods() -> None:
