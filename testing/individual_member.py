@@ -59,16 +59,24 @@ class IndividualMember:
         ranges = tuple(load_stored(row.committed_range_offsets)) if row.committed_range_offsets else ()
         return Where(row.committed_offset, ranges, row.incarnation, row.metadata)
 
+    def refusal(self) -> int:
+        """Asks where the group stands; returns with which error that is refused, of the group or of the partition."""
+        (told,) = self._groups()
+        return int(told.error_code or told.topics[0].partitions[0].error_code)
+
     def _ask(self) -> Any:
+        (told,) = self._groups()
+        assert not told.error_code, told
+        ((row,),) = (each.partitions for each in told.topics)
+        return None if row.error_code in _PASSING else row
+
+    def _groups(self) -> Any:
         topic = {"name": self._topic, "partition_indexes": [self._partition]}
         group = {"group_id": self._group_id, "topics": [topic]}
         answer = self._connection.ask(
             apis.OFFSET_FETCH, FETCH_VERSION, {"groups": [group], "require_stable": True, "with_ranges": True}
         )
-        (told,) = answer.groups
-        assert not told.error_code, told
-        ((row,),) = (each.partitions for each in told.topics)
-        return None if row.error_code in _PASSING else row
+        return answer.groups
 
     def commit(self, stable: int, *ranges: Range, text: str = "", **fields: Any) -> Committed:
         """Says what is done, once; `fields` are those of its row that are to be other ones, or of the request."""

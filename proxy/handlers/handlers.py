@@ -14,16 +14,23 @@ class Handlers:
     Args:
         shared: What all of them use.
         with_sources: They take the places of others while there are source topics.
+        left_out: And these while the proxy leaves out what others do (`leave_out`).
     """
 
     def __init__(
-        self, handlers: Iterable[ApiHandler], shared: HandlerContext, with_sources: Iterable[ApiHandler] = ()
+        self,
+        handlers: Iterable[ApiHandler],
+        shared: HandlerContext,
+        with_sources: Iterable[ApiHandler] = (),
+        left_out: Iterable[ApiHandler] = (),
     ) -> None:
         each = list(handlers)
-        self._without_sources = self.by_key = {handler.key: handler for handler in each}
+        self._stock = self.by_key = {handler.key: handler for handler in each}
         assert len(self.by_key) == len(each), "an api has one handler in a view"
-        self._with_sources = {**self.by_key, **{handler.key: handler for handler in with_sources}}
+        self._with_sources = {handler.key: handler for handler in with_sources}
+        self._left_out = {handler.key: handler for handler in left_out}
         self.shared = shared
+        self._are_sources = self._is_left_out = False
         self._always = frozenset[int]()
         shared.topics.sources.watch(self._know_sources)
 
@@ -34,6 +41,22 @@ class Handlers:
 
     def _know_sources(self, are_any: bool) -> None:
         """Has requests that may concern source topics looked at while there are any."""
-        self.by_key = self._with_sources if are_any else self._without_sources
-        found = self.by_key.values()
-        self._always = frozenset(each.key for each in found if each.is_always_wanted or are_any & each.concerns_sources)
+        self._are_sources = are_any
+        self._choose()
+
+    def leave_out(self, is_left_out: bool) -> None:
+        """Has requests refused, or not, that other proxies of the cluster serve and this one does not."""
+        self._is_left_out = is_left_out
+        self._choose()
+
+    def _choose(self) -> None:
+        self.by_key = self._stock
+        if self._is_left_out:
+            self.by_key = {**self.by_key, **self._left_out}
+        if self._are_sources:
+            self.by_key = {**self.by_key, **self._with_sources}
+        self._always = frozenset(
+            each.key
+            for each in self.by_key.values()
+            if each.is_always_wanted or (self._are_sources and each.concerns_sources)
+        )

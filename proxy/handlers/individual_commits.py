@@ -25,9 +25,12 @@ from kordon.proxy.handlers.commit_decisions import managed_topic
 from kordon.proxy.kafka.leaders import topics_asked
 from kordon.proxy.ordering.claims import Place, PlaceKey, Said
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
+from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import NO_ID
 from kordon.proxy.topics.views import View
+
+log = client_log(__name__)
 
 FIRST_VERSION: Final = 8
 """Of both api keys, that has the fields."""
@@ -96,7 +99,8 @@ async def opened(logs: GroupLogs, group_id: str) -> GroupLog | Code:
     """Returns the log of a group's claims, or with what its partitions are refused."""
     try:
         return await logs.of_group(group_id)
-    except OwnTopicUnfit:
+    except OwnTopicUnfit as error:
+        log.warning("individual_commits_not_allowed", group=group_id, problem=str(error))
         return Code.INDIVIDUAL_COMMIT_NOT_ALLOWED
     except UpstreamUnavailable:
         return Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -125,6 +129,7 @@ class TopicIds:
         self._topics = topics
         self._view = view
         self._told: dict[str, UUID] = {}
+        self._refused: dict[str, int] = {}
 
     async def ask(self, rows: Iterable[Row], ask: Ask) -> None:
         """Asks the client's broker for topics that are not managed; a topic may have been made anew since."""
@@ -134,6 +139,7 @@ class TopicIds:
         body = metadata.REQUEST.build(_METADATA.version, topics_asked(sorted(names)))
         answer: MetadataResponse = await ask(_METADATA, body)
         self._told = {row.name: row.topic_id for row in answer.topics if row.name and not row.error_code}
+        self._refused = {row.name: row.error_code for row in answer.topics if row.name and row.error_code}
 
     def of(self, row: Row) -> UUID:
         """Returns a topic's id; `NO_ID`: nobody knows it.
@@ -145,3 +151,7 @@ class TopicIds:
         if topic is not None:
             return topic.layout.topic_id if self._view.is_physical else topic.face_id
         return row.get("topic_id", self._told.get(row.get("name", ""), NO_ID))
+
+    def refusal(self, row: Row) -> int:
+        """Returns with which error a topic without an id is refused: that with which its broker has told none."""
+        return self._refused.get(row.get("name", ""), Code.UNKNOWN_TOPIC_OR_PARTITION)

@@ -165,13 +165,15 @@ class _Commit(ConferredRequest):
         for row in self._rows.values():
             size += len(row.asked.offset_ranges)
             if row.key in seen:
-                self._refuse_malformed(row, "the partition is named twice")
+                _refuse_malformed(self._value.group_id, row, "the partition is named twice")
             elif size > _MOST_RANGE_BYTES:
-                self._refuse_malformed(row, f"the ranges of a request have more than {_MOST_RANGE_BYTES} bytes")
+                _refuse_malformed(
+                    self._value.group_id, row, f"the ranges of a request have more than {_MOST_RANGE_BYTES} bytes"
+                )
             elif not 0 < row.asked.incarnation <= MOST_INCARNATION:
-                self._refuse_malformed(row, f"there is no incarnation {row.asked.incarnation}")
+                _refuse_malformed(self._value.group_id, row, f"there is no incarnation {row.asked.incarnation}")
             elif not 0 <= row.asked.committed_offset <= MOST_OFFSET:
-                self._refuse_malformed(row, f"there is no offset {row.asked.committed_offset}")
+                _refuse_malformed(self._value.group_id, row, f"there is no offset {row.asked.committed_offset}")
             seen.add(row.key)
 
     async def _read(self) -> None:
@@ -180,17 +182,13 @@ class _Commit(ConferredRequest):
             try:
                 row.done = _done(row.asked)
             except ValueError as error:
-                self._refuse_malformed(row, str(error))
+                _refuse_malformed(self._value.group_id, row, str(error))
             await give_turn(row.done.ranges)
-
-    def _refuse_malformed(self, row: _Row, why: str) -> None:
-        row.code = Code.INVALID_REQUEST
-        log.warning("individual_commit_malformed", group=self._value.group_id, error=why)
 
     def _find(self, row: _Row, ids: TopicIds) -> None:
         topic_id = ids.of(row.topic)
         if topic_id == NO_ID:
-            row.code = Code.UNKNOWN_TOPIC_OR_PARTITION
+            row.code = ids.refusal(row.topic)
         else:
             row.place = PlaceKey(self._value.group_id, topic_id, row.asked.partition_index)
 
@@ -214,7 +212,8 @@ class _Commit(ConferredRequest):
         if self._may_read is None:
             self._may_read = await may_read_group(self._value.group_id, ask)
         if not self._may_read:
-            self._refuse(Code.GROUP_AUTHORIZATION_FAILED)
+            for row in self._rows.values():  # whatever else is wrong, as brokers do
+                row.code = Code.GROUP_AUTHORIZATION_FAILED
         return self._may_read
 
     async def _look_for_older(self, known: GroupLog, ask: Ask) -> None:
@@ -359,6 +358,11 @@ class _Commit(ConferredRequest):
                 answered.name = topic.name
             topics.append(answered)
         return OffsetCommitResponse(throttle_time_ms=0, topics=topics)
+
+
+def _refuse_malformed(group_id: str, row: _Row, why: str) -> None:
+    row.code = Code.INVALID_REQUEST
+    log.warning("individual_commit_malformed", group=group_id, error=why)
 
 
 def _topic_key(row: OffsetCommitRequestTopic | OffsetCommitResponseTopic) -> object:

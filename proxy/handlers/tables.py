@@ -6,7 +6,7 @@ see physical ones, so that more passes. `closed.py` keeps Kordon's own things fr
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kordon.codecs import apis
@@ -103,8 +103,7 @@ class WorkerParts:
         most_rows: Most rows of a request that is read (`limits.request_rows`).
         opened_bytes: Most bytes of records that a compressed batch of the dialect may hold (`limits.opened_bytes`).
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
-        individual_commits: What groups have done offset by offset; None: such commits are not taken
-            (`ordering.individual_commits`).
+        individual_commits: What groups have done offset by offset, where such commits are taken.
         numbers: Of the restart points that were seen last.
     """
 
@@ -129,7 +128,7 @@ class WorkerParts:
     most_rows: int
     opened_bytes: int
     offers_dialect: bool
-    individual_commits: IndividualCommits | None
+    individual_commits: IndividualCommits
     numbers: LastNumbers = field(default_factory=LastNumbers)
 
 
@@ -142,7 +141,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         ApiVersions(
             offers_dialect=worker.offers_dialect,
             lends_epochs=lambda: worker.lending.is_possible,
-            takes_individual_commits=worker.individual_commits is not None,
+            takes_individual_commits=worker.individual_commits.is_served,
         ),
         Produce(topics, worker.dispatcher, transactions=worker.transactions),
         AddPartitionsToTxn(worker.transactions),
@@ -164,7 +163,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         DescribeProducers(),
         DescribeTransactions(),
     ]
-    return Handlers(handlers, _shared(worker, VIRTUAL), _source_commits(worker, handlers))
+    return _chosen(worker, VIRTUAL, handlers, OffsetCommit(worker.journal))
 
 
 def physical_handlers(worker: WorkerParts) -> Handlers:
@@ -176,7 +175,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         DialectApiVersions(
             offers_dialect=worker.offers_dialect,
             lends_epochs=lambda: worker.lending.is_possible,
-            takes_individual_commits=worker.individual_commits is not None,
+            takes_individual_commits=worker.individual_commits.is_served,
         ),
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
         AddPartitionsToTxn(worker.transactions, PHYSICAL),
@@ -192,8 +191,23 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
     ]
     if worker.journal.is_on:
         handlers.append(DialectTxnOffsetCommit(worker.journal))
-    looked_at = [DialectOffsetCommit(worker.journal), DialectTxnOffsetCommit(worker.journal), *handlers]
-    return Handlers(handlers, _shared(worker, PHYSICAL), _source_commits(worker, looked_at))
+    commits = [DialectOffsetCommit(worker.journal), DialectTxnOffsetCommit(worker.journal)]
+    return _chosen(worker, PHYSICAL, handlers, *commits)
+
+
+def _chosen(worker: WorkerParts, view: View, handlers: Sequence[ApiHandler], *commits: ApiHandler) -> Handlers:
+    """Returns handlers, of which those of commits are other ones at times.
+
+    Args:
+        commits: What is done with commits where they are looked at for another reason than managed topics; that of
+            OffsetCommit is the first.
+    """
+    logs = worker.individual_commits
+    left_out = [] if logs.is_served else [IndividualOffsetCommit(commits[0], logs, worker.journal, view)]
+    sources = _source_commits(worker, [*commits, *handlers, *left_out])
+    found = Handlers(handlers, _shared(worker, view), sources, left_out)
+    logs.watch(found.leave_out)
+    return found
 
 
 def _source_commits(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
@@ -205,8 +219,8 @@ def _source_commits(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list
 def _of_commits(worker: WorkerParts) -> list[ApiHandler]:
     logs = worker.individual_commits
     commit = OffsetCommit(worker.journal)
-    fetch = OffsetFetch(worker.caught_up, ToldCommits(worker.journal), takes_marks_off=logs is not None)
-    if logs is None:
+    fetch = OffsetFetch(worker.caught_up, ToldCommits(worker.journal), takes_marks_off=logs.is_served)
+    if not logs.is_served:
         return [commit, fetch]
     return [IndividualOffsetCommit(commit, logs, worker.journal), IndividualOffsetFetch(fetch, logs)]
 
@@ -214,8 +228,8 @@ def _of_commits(worker: WorkerParts) -> list[ApiHandler]:
 def _of_dialect_commits(worker: WorkerParts) -> list[ApiHandler]:
     logs = worker.individual_commits
     commit = DialectOffsetCommit(worker.journal)
-    fetch = DialectOffsetFetch(ToldCommits(worker.journal, PHYSICAL), takes_marks_off=logs is not None)
-    if logs is None:
+    fetch = DialectOffsetFetch(ToldCommits(worker.journal, PHYSICAL), takes_marks_off=logs.is_served)
+    if not logs.is_served:
         return [fetch, *([commit] if worker.journal.is_on else ())]
     return [
         IndividualOffsetCommit(commit, logs, worker.journal, PHYSICAL),

@@ -30,7 +30,7 @@ class Gap:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldClaims:
     """What is known of all groups and partitions together."""
 
     places: int = 0
@@ -66,7 +66,7 @@ class ClaimsLog:
         """All records before this offset are in `claims`."""
         self.life = 0
         """Rises whenever all is forgotten: what was made of `claims` before counts for nothing."""
-        self.held = Held()
+        self.held = HeldClaims()
         """What `claims` holds; kept with each record, so that nobody has to walk through all groups."""
         self.gaps: dict[PlaceKey, Gap] = {}
         """Those that were found first come first."""
@@ -153,7 +153,7 @@ class ClaimsLog:
         """Forgets groups that have added nothing for so long that it counts for nothing any more."""
         for key in self.claims.forget_void(now_ms()):
             self.gaps.pop(key, None)
-        self.held = Held()
+        self.held = HeldClaims()
         for _, place in self.claims:
             self.held.add(place, 1)
 
@@ -161,7 +161,7 @@ class ClaimsLog:
         """Forgets all that was read."""
         self.claims = Claims()
         self.gaps.clear()
-        self.held = Held()
+        self.held = HeldClaims()
         self.read_to = 0
         self.life += 1
 

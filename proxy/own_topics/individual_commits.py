@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import fields, replace
 from typing import Final
 
@@ -20,7 +20,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.internal_topic_log import NO_TOPIC_ID
-from kordon.proxy.own_topics.claims_log import ClaimsLog, Held, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, HeldClaims, key_with, now_ms
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import LogTally
 from kordon.proxy.runtime.tasks import Tasks
@@ -61,6 +61,7 @@ class IndividualCommits:
         is_served: bool = True,
     ) -> None:
         self.is_served: Final = is_served
+        self._watchers: list[Callable[[bool], None]] = []
         self.is_left_out = False
         """Whether others take individual commits in this cluster, or did, and this proxy does not."""
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
@@ -108,6 +109,9 @@ class IndividualCommits:
     def look(self, own_topics: Collection[str]) -> None:
         """Takes in which topics of Kordon's own there are; says it if this proxy should take individual commits."""
         before, self.is_left_out = self.is_left_out, not self.is_served and self._topic.name in own_topics
+        if self.is_left_out != before:
+            for told in self._watchers:
+                told(self.is_left_out)
         if self.is_left_out and not before:
             log.warning(
                 "individual_commits_left_out",
@@ -116,6 +120,10 @@ class IndividualCommits:
                 "begin anew, and do again what was done behind their committed offsets",
                 cure="set ordering.individual_commits here, too; or, if no proxy is to take them, delete the topic",
             )
+
+    def watch(self, told: Callable[[bool], None]) -> None:
+        """Has somebody told whether this proxy is left out, whenever that changes."""
+        self._watchers.append(told)
 
     def is_read(self, group_id: str) -> bool:
         """Whether the log of a group's claims is read already: whoever asks for it costs nothing more."""
@@ -126,7 +134,7 @@ class IndividualCommits:
         """Returns what is in memory, of all groups whose partitions are read; it walks through no groups."""
         logs = list(self._logs.values())
         oldest = min((next(iter(each.gaps.values())).since_ms for each in logs if each.gaps), default=None)
-        counted = {each.name: sum(getattr(log.held, each.name) for log in logs) for each in fields(Held)}
+        counted = {each.name: sum(getattr(log.held, each.name) for log in logs) for each in fields(HeldClaims)}
         counted["left_out"] = int(self.is_left_out)
         return counted | {"oldest_gap_seconds": 0.0 if oldest is None else max(0.0, (now_ms() - oldest) / 1000)}
 
@@ -157,12 +165,15 @@ class IndividualCommits:
     async def _partitions(self) -> int:
         """Returns how many partitions the topic has, or is to have.
 
+        Kordon need not be allowed to see the groups' commits: any number would do.
+
         Raises:
             OwnTopicUnfit: The brokers do not know topics by ids: a topic that is made anew would have the claims of the
                 one before.
         """
-        own, commits = (await self._brokers.metadata([self._topic.name, _COMMITS])).topics
-        if commits.get("topic_id", NO_TOPIC_ID) == own.get("topic_id", NO_TOPIC_ID) == NO_TOPIC_ID:
+        own, commits = rows = (await self._brokers.metadata([self._topic.name, _COMMITS])).topics
+        seen = [each for each in rows if not each.error_code]  # others have no id in any answer
+        if "topic_id" not in own or any(each.topic_id == NO_TOPIC_ID for each in seen):
             raise OwnTopicUnfit("the brokers have no topic ids; individual commits need Kafka 2.8 or newer")
         if own.error_code == Code.NONE:
             return len(own.partitions)

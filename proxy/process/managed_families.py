@@ -202,6 +202,8 @@ MANAGED: Final[tuple[Family[ManagedLook], ...]] = (
           "Records of __kordon.individual_commits that count, in bytes."),
     gauge("kordon_individual_commits_oldest_gap_seconds", lambda m: m.commits_held["oldest_gap_seconds"],
           "Time since the stable offset moved that has stood longest with ranges behind it; 0: none has any."),
+    gauge("kordon_individual_commits_left_out", lambda m: m.commits_held["left_out"],
+          "Whether other proxies take individual commits, or did, and this one does not: 1 or 0."),
     gauge("kordon_source_topics", lambda m: len(m.topics.sources), "Source topics of the cluster."),
     counter("kordon_source_refusals_total", lambda m: m.topics.sources.refused,
             "Partitions of requests that source topics have refused, by reason.", "reason"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -108,7 +108,7 @@ class ManagedWorker:
         self.own = own = OwnThings(ordering.group)
         brokers = Brokers(self.links)
         self.source_topics = SourcesLog(brokers, self.topics.sources)
-        self._own_ids = OwnIds(self.links, own, self.source_topics.look)
+        self._own_ids = OwnIds(self.links, own, self._look_at_own)
         leaders = brokers.leaders
         self._layouts = layouts = LayoutsLog(brokers)
         about = About(
@@ -191,7 +191,9 @@ class ManagedWorker:
         )
         wishes = SourceWishes(self.topics, self.source_topics, topics_admin, self.layout_member.wish, checks.check)
         self.transactions = self._make_transactions() if ordering.transactions else None
-        self.individual_commits = IndividualCommits(brokers, about.incarnation, ordering.individual_commit_bytes)
+        self.individual_commits = IndividualCommits(
+            brokers, about.incarnation, ordering.individual_commit_bytes, is_served=ordering.individual_commits
+        )
         parts = WorkerParts(
             topics=self.topics,
             journal=self.journal,
@@ -214,7 +216,7 @@ class ManagedWorker:
             most_rows=config.limits.request_rows,
             opened_bytes=config.limits.opened_bytes,
             offers_dialect=ordering.dialect,
-            individual_commits=self.individual_commits if ordering.individual_commits else None,
+            individual_commits=self.individual_commits,
         )
         self.service = ManagedService(
             virtual_handlers(parts),
@@ -262,6 +264,11 @@ class ManagedWorker:
         return leading.topics if leading is not None and leading.controller is not None else None
 
     def _asks_rights(self) -> bool:
+    def _look_at_own(self, topics: Collection[str]) -> None:
+        """Takes in which topics of Kordon's own there are."""
+        self.source_topics.look(topics)
+        self.individual_commits.look(topics)
+
         """Whether clients differ in what they may do, or have to log in to do anything."""
         return self._authorizer.present or self._topology.config.sasl is not None
 

@@ -10,8 +10,11 @@ import pytest
 from kordon.codecs import apis
 from kordon.proxy.core import verdicts
 from kordon.proxy.handlers.handlers import Handlers
+from kordon.proxy.handlers.individual_offset_commit import IndividualOffsetCommit
 from kordon.proxy.handlers.tables import physical_handlers, virtual_handlers
 from kordon.proxy.ordering.source_records import SourceTopic
+from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
 VIEWS = {"virtual": virtual_handlers, "physical": physical_handlers}
@@ -38,7 +41,7 @@ def worker() -> Any:
     """Returns one that has nothing managed, and takes no individual commits."""
     made = MagicMock()
     made.topics = ManagedTopics()
-    made.individual_commits = None
+    made.individual_commits = MagicMock(is_served=False)
     return made
 
 
@@ -67,7 +70,7 @@ def test_while_nothing_is_managed_hardly_any_request_is_held(handlers: Handlers)
 def test_individual_commits_have_what_is_asked_of_them_held(view: Any, worker: Any) -> None:
     """Of any topic. Their handlers leave all other requests to those that stand there without them."""
     without = view(worker).by_key
-    worker.individual_commits = MagicMock()
+    worker.individual_commits = MagicMock(is_served=True)
     handlers: Handlers = view(worker)
     keys = {apis.OFFSET_COMMIT, apis.OFFSET_FETCH}
     assert all(handlers.wants(route) for key in keys for route in routes_of(key))
@@ -88,6 +91,23 @@ def test_commits_are_looked_at_while_there_are_source_topics(view: Any, worker: 
     worker.topics.sources.know({})
     assert handlers.by_key is before
     assert not any(handlers.wants(route) for key in keys for route in routes_of(key))
+
+
+def test_commits_are_looked_at_while_other_proxies_take_individual_ones(view: Any, worker: Any) -> None:
+    """And this one refuses them; with source topics there as well, both are kept."""
+    worker.individual_commits = commits = IndividualCommits(worker.brokers, "w", is_served=False)
+    handlers: Handlers = view(worker)
+    before = handlers.by_key
+    commits.look({INDIVIDUAL_COMMITS.name})
+    assert all(handlers.wants(route) for route in routes_of(apis.OFFSET_COMMIT))
+    assert type(handlers.by_key[apis.OFFSET_COMMIT]) is IndividualOffsetCommit
+    worker.topics.sources.know({"db1": SourceTopic(UUID(int=7), 1)})
+    with_sources: Any = handlers.by_key[apis.OFFSET_COMMIT]
+    assert type(with_sources.stock) is IndividualOffsetCommit
+    worker.topics.sources.know({})
+    commits.look(set())
+    assert handlers.by_key is before
+    assert not any(handlers.wants(route) for route in routes_of(apis.OFFSET_COMMIT))
 
 
 def routes_of(key: int) -> list[verdicts.Route]:

@@ -290,6 +290,7 @@ async def test_who_may_not_read_the_group_makes_nobody_read_anything(
     asked = row(9, (10, 12), incarnation=5)
     assert await stage.commit(asked) == [(Code.GROUP_AUTHORIZATION_FAILED, -1)]
     assert stage.happened == ["Metadata", "Heartbeat"]
+    assert await stage.commit(asked, topic="other") == [(Code.GROUP_AUTHORIZATION_FAILED, -1)]
 
 
 async def test_a_member_whose_proxy_does_not_read_the_log_yet_is_taken(stage: Stage) -> None:

@@ -16,10 +16,11 @@ from kordon.codecs.row import Row
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.internal_topic_log import NO_TOPIC_ID
 from kordon.proxy.ordering.claim_records import dump, key_of
 from kordon.proxy.ordering.claims import RENEW_AFTER_CLAIMS, VOID_AFTER_MS, Claim, Claims, Done, PlaceKey, Start
 from kordon.proxy.own_topics import individual_commits
-from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, Held, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, HeldClaims, key_with, now_ms
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import FollowedLog
 from kordon.proxy.own_topics.individual_commits import IDLE_SECONDS, IndividualCommits
@@ -143,7 +144,7 @@ def test_what_a_worker_has_in_memory_is_reckoned() -> None:
     assert log.held.bytes == empty + 1600
     log.put(claim, None)
     log.put(start, None)
-    assert (log.held, len(log.claims)) == (Held(), 0)
+    assert (log.held, len(log.claims)) == (HeldClaims(), 0)
 
 
 def test_what_is_reckoned_is_what_is_there_whatever_comes() -> None:
@@ -155,13 +156,13 @@ def test_what_is_reckoned_is_what_is_there_whatever_comes() -> None:
         said = done(chance.randint(-1, 5), *((each, each + 1) for each in range(7, chance.randint(8, 30), 2)))
         value = chance.choice([None, dump(Claim(name, said)), dump(Start(name, chance.randint(0, 3), said))])
         log.put(key_of(place, "x", chance.randint(1, 9)), value, at_ms=number * VOID_AFTER_MS // 100)
-        counted = Held()
+        counted = HeldClaims()
         for _, each in log.claims:
             counted.add(each, 1)
         assert log.held == counted
     assert log.held.ranges > 0
     log.forget_void()
-    assert log.held == Held()
+    assert log.held == HeldClaims()
 
 
 def test_the_gap_that_was_found_first_comes_first() -> None:
@@ -196,7 +197,7 @@ def test_all_is_forgotten_when_the_log_is_another_one() -> None:
     log = Log()
     log.put(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0))))
     log.forget()
-    assert (len(log.claims), log.held, log.read_to, log.life) == (0, Held(), 0, 1)
+    assert (len(log.claims), log.held, log.read_to, log.life) == (0, HeldClaims(), 0, 1)
 
 
 class Cluster:
@@ -209,7 +210,10 @@ class Cluster:
         return SimpleNamespace(topics=[Row(each) for each in self.rows])
 
 
-NO_TOPIC: dict[str, Any] = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "partitions": []}
+NO_TOPIC: dict[str, Any] = {
+    "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "partitions": [], "topic_id": NO_TOPIC_ID
+}  # fmt: skip
+UNSEEN: dict[str, Any] = {**NO_TOPIC, "error_code": Code.TOPIC_AUTHORIZATION_FAILED}
 OF_TWENTY: dict[str, Any] = {"error_code": 0, "partitions": [None] * 20, **IDS}
 OF_SEVEN: dict[str, Any] = {"error_code": 0, "partitions": [None] * 7, **IDS}
 
@@ -225,7 +229,9 @@ def read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("read_at_once")
-@pytest.mark.parametrize(("own", "commits", "count"), [(NO_TOPIC, OF_TWENTY, 20), (OF_SEVEN, OF_TWENTY, 7)])
+@pytest.mark.parametrize(
+    ("own", "commits", "count"), [(NO_TOPIC, OF_TWENTY, 20), (OF_SEVEN, OF_TWENTY, 7), (NO_TOPIC, UNSEEN, 50)]
+)
 async def test_it_has_as_many_partitions_as_the_groups_commits(own: Any, commits: Any, count: int) -> None:
     """When it is made; later its own number counts."""
     commits_of_all = IndividualCommits(cast("Brokers", Cluster(own, commits)), "w")
@@ -235,10 +241,12 @@ async def test_it_has_as_many_partitions_as_the_groups_commits(own: Any, commits
 
 
 @pytest.mark.usefixtures("read_at_once")
-async def test_brokers_without_topic_ids_can_have_none() -> None:
+@pytest.mark.parametrize("ids", [{}, {"topic_id": NO_TOPIC_ID}], ids=["none in answers", "none of topics"])
+async def test_brokers_without_topic_ids_can_have_none(ids: dict[str, Any]) -> None:
     """A topic that is made anew would have what was done of the one before."""
-    old = {"error_code": 0, "partitions": [None] * 50}
-    commits = IndividualCommits(cast("Brokers", Cluster(NO_TOPIC, old)), "w")
+    old = {"error_code": 0, "partitions": [None] * 50, **ids}
+    missing = {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "partitions": [], **ids}
+    commits = IndividualCommits(cast("Brokers", Cluster(missing, old)), "w")
     with pytest.raises(OwnTopicUnfit, match=r"Kafka 2\.8"):
         await commits.of_group("readers")
 
