@@ -22,7 +22,7 @@ $(VENV)/ready: requirements/dev.txt pyproject.toml
 	@touch $@
 
 try: $(VENV)/ready ## a broker, two Kordons and clients at work: grow and shrink a topic and kill a proxy by hand (a minute)
-	@$(BIN)/python -m kordon.testing.try_it
+	@$(BIN)/python -m kordon.testing.pages.try_it
 
 demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 3 minutes)
 	$(BIN)/python -m kordon.testing.demo

@@ -12,7 +12,7 @@ without a type, and nobody can ask which type it has.
 - A version may lack some fields. `row.get("leader_epoch", -1)` returns a default there, and has the default's type.
 - `row["leader_epoch"]` is an `object` for type checkers. It is for code that learns a field's name when it runs.
 
-`testing/make_bodies.py` writes `bodies.pyi` from the tables. A test compares them.
+`testing/messages/make_bodies.py` writes `bodies.pyi` from the tables. A test compares them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Made by `python -m kordon.testing.make_bodies`; `bodies.py` says what this is."""
+"""Made by `python -m kordon.testing.messages.make_bodies`; `bodies.py` says what this is."""
 
 # mypy: disable-error-code=override
 # pyright: reportIncompatibleMethodOverride=false

@@ -11,10 +11,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from kordon.proxy.ordering.identity import tag
+from kordon.testing.audits.play_requests import assert_accepted, produce
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, read_to_ends, set_configs
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import assert_accepted, produce
 
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false

@@ -19,7 +19,7 @@ from kordon.client.cooperative.in_hand import HandLimits, InHand
 from kordon.client.cooperative.leader_epochs import NO_EPOCH, ReadEpochs
 from kordon.client.cooperative.range_text import RangesOwner, UnreadRanges, build, parse
 from kordon.codecs.ranges import NONE, Ranges
-from kordon.testing.batch_heads import batch_head
+from kordon.testing.messages.batch_heads import batch_head
 
 _PARTITIONS = 2
 _KEYS = (b"a", b"b", b"c", b"d", None)

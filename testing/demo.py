@@ -31,9 +31,9 @@ from kordon.testing.demo_growing import grow_and_shrink
 from kordon.testing.demo_kip_360 import show_kip_360
 from kordon.testing.demo_words import count_words
 from kordon.testing.jars import MissingTool, jars_dir
+from kordon.testing.pages.try_it import compare, told
 from kordon.testing.proxy_process import ProxyFailed, ProxyProcess
 from kordon.testing.socket_watch import SocketWatch
-from kordon.testing.try_it import compare, told
 
 PARTITIONS = 6
 RECORD_BYTES = 500

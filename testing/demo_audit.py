@@ -20,8 +20,8 @@ from rich.console import Console
 from rich.table import Table
 
 from kordon.spark_jobs.report import Report, write
-from kordon.testing.fault_plays import PLAYS, Stage
-from kordon.testing.faults import Fault
+from kordon.testing.audits.fault_plays import PLAYS, Stage
+from kordon.testing.audits.faults import Fault
 from kordon.testing.folders import make_folder
 from kordon.testing.proxy_process import ProxyProcess
 

@@ -4,7 +4,7 @@
 
 import kordon.proxy.commands.cli
 import kordon.proxy.process.service
-import kordon.testing.faults  # noqa: F401 - so that whoever is forked has them
+import kordon.testing.audits.faults  # noqa: F401 - so that whoever is forked has them
 from kordon.testing.java_process import die_with_parent
 
 die_with_parent()

@@ -25,10 +25,10 @@ from kordon.codecs.records import CRC_AT, CRC_FROM
 from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.ordering.hashing import home
 from kordon.proxy.ordering.identity import tag
+from kordon.testing.audits.play_requests import assert_accepted
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, read_all, resize
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import assert_accepted
 from kordon.testing.proxy_process import ProxyProcess
 
 PARTITIONS: Final = 12

@@ -14,7 +14,7 @@ from kordon.proxy.handlers.consumer_group_position import ServedReport
 from kordon.proxy.handlers.position_reports import MemberReports, Reported
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import MemberReport, Positions
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 
 
 class ReportsInMemory:

@@ -89,7 +89,7 @@ class ProxyProcess:
             config: Sections of the configuration file; addresses are filled in.
             env: All environment variables it sees; by default this process's own.
             wait_ready: Wait until /readyz says so.
-            fault: The promise of `kordon.testing.faults` that it breaks; None: it keeps them all.
+            fault: The promise of `kordon.testing.audits.faults` that it breaks; None: it keeps them all.
             program: The module that is run in place of Kordon's own.
 
         Raises:
@@ -100,7 +100,7 @@ class ProxyProcess:
         folder = make_folder(FOLDER_PREFIX)
         file = folder / "kordon.yaml"
         file.write_text(json.dumps(dict(config or {})))  # JSON is YAML
-        faulty = ["kordon.testing.faulty_proxy", fault] if fault else []
+        faulty = ["kordon.testing.audits.faulty_proxy", fault] if fault else []
         command = [*faulty, program, "run", "--bootstrap", bootstrap, "--listen", listen]
         command += ["--admin", admin, "--log-format", "json", *(["--config", str(file)] if config else []), *args]
         launch = _Launch(command, env, folder / "kordon.log")

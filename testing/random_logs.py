@@ -28,8 +28,8 @@ from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker, led
+from kordon.testing.messages.as_read import as_read
 
 NAME, FACE_ID = "orders", UUID(int=9)
 OUT_OF_RANGE = 1

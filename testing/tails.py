@@ -21,7 +21,7 @@ from kordon.testing.jars import PROJECT, kafka_version, tools_dir
 from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.java_programs import java_program
 from kordon.testing.managed_clients import read_to_ends
-from kordon.testing.page_commands import blocks
+from kordon.testing.pages.page_commands import blocks
 
 SDK: Final = "sdk"
 JAVA: Final = "TailFiles.java"

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.testing import spark_classes, timeouts
+from kordon.testing import timeouts
+from kordon.testing.audits import spark_classes
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PEM_FILES
 from kordon.testing.cluster import FOLDER_PREFIX, Cluster
 from kordon.testing.cluster_links import links_to
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.emptied import emptied
 from kordon.testing.folders import held_folders
 from kordon.testing.leading import led, without_authorizer

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kordon.testing.named_code import is_there
+from kordon.testing.pages.named_code import is_there
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -11,7 +11,7 @@ import pytest
 
 from kordon.testing.mutations import Mutation
 from kordon.testing.mutations import listed as read_list
-from kordon.testing.named_code import is_there, tree
+from kordon.testing.pages.named_code import is_there, tree
 from kordon.testing.simulation.rules import OF_DELIVERING, OF_WRITERS, PLACES
 from kordon.testing.transactions.rules import PLACES as OF_TRANSACTIONS
 

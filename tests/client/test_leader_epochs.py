@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.client.cooperative.leader_epochs import NO_EPOCH, EpochCheck, ReadEpochs
-from kordon.testing.batch_heads import batch_head as batch
+from kordon.testing.messages.batch_heads import batch_head as batch
 
 
 def read(*batches: bytes, reach: int = 0, epoch: int = NO_EPOCH) -> ReadEpochs[int]:

@@ -31,7 +31,7 @@ from kordon.client.requests import WireRequest
 from kordon.codecs import apis, dialect
 from kordon.codecs.messages import response
 from kordon.codecs.ranges import Ranges
-from kordon.testing.batch_heads import batch_head
+from kordon.testing.messages.batch_heads import batch_head
 
 # pyright: reportPrivateUsage=false
 

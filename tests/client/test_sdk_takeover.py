@@ -13,7 +13,7 @@ from kordon.client import OrderedConsumer, OrderedProducer
 from kordon.proxy.commands.cli import main
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_reader import DialectReader
+from kordon.testing.dialect.reader import DialectReader
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_ordinary, manage, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import until, wait_until

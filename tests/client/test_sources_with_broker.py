@@ -34,7 +34,7 @@ from kordon.testing.emptied import emptied
 from kordon.testing.jars import PROJECT
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_ordinary, read_to_ends, resize
 from kordon.testing.order.ways import DIRECT, MANAGED, way_to
-from kordon.testing.page_commands import blocks, steps
+from kordon.testing.pages.page_commands import blocks, steps
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.tails import Tails

@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from kordon.testing.jars import kafka_clients_jar
-from kordon.testing.kafka_schemas import Schemas, read_schemas
+from kordon.testing.messages.kafka_schemas import Schemas, read_schemas
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ import pytest
 
 from kordon.codecs.bodies import ListOffsetsRequest, ListOffsetsRequestPartition, ListOffsetsRequestTopic
 from kordon.codecs.messages import list_offsets
-from kordon.testing.make_bodies import PATH, text
+from kordon.testing.messages.make_bodies import PATH, text
 
 REQUEST = list_offsets.REQUEST
 
@@ -24,7 +24,7 @@ def read(version: int) -> ListOffsetsRequest:
 
 
 def test_the_types_are_those_of_the_tables() -> None:
-    assert PATH.read_text() == text(), "`python -m kordon.testing.make_bodies` writes them anew"
+    assert PATH.read_text() == text(), "`python -m kordon.testing.messages.make_bodies` writes them anew"
 
 
 def test_a_field_has_the_type_of_its_row_in_the_table() -> None:

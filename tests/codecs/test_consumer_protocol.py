@@ -15,7 +15,7 @@ from kordon.codecs.consumer_protocol import (
     parse_versioned,
 )
 from kordon.codecs.errors import WireError
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 VERSIONS = range(4)
 

@@ -13,7 +13,7 @@ from kordon.codecs.fetch_requests import FetchLook, FetchPartition, look_fetch, 
 from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages.fetch import REQUEST
 from kordon.codecs.primitives import RowBudget
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 VERSIONS = st.integers(0, 18)
 MARGIN = b"\xaa\xaa\xaa"

@@ -10,7 +10,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import VERSION, Fetched, build_fetch, parse_fetched
 from kordon.codecs.messages.fetch import REQUEST, RESPONSE
 from kordon.codecs.primitives import Pieces
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 PARTITION = {
     "partition_index": 3,

@@ -17,7 +17,7 @@ from kordon.codecs.headers import (
     request_header_version,
 )
 from kordon.codecs.messages import request
-from kordon.testing.values import UNKNOWN_TAGS, Values
+from kordon.testing.messages.values import UNKNOWN_TAGS, Values
 
 INT16 = st.integers(-(2**15), 2**15 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)

@@ -18,7 +18,7 @@ from kordon.codecs.produce import (
     look_outcomes,
     look_produce,
 )
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 PRODUCE = 0
 RANDOMS = st.randoms(use_true_random=False)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kordon.codecs.errors import WireError
 from kordon.codecs.messages.describe_producers import RESPONSE
 from kordon.codecs.producers import ROWS_OF_A_RUN, VERSION, ProducerRow, parse_producers
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 PRODUCER = {
     "producer_id": 7 << 48 | 3,

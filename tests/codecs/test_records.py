@@ -24,7 +24,7 @@ from kordon.codecs.records import (
     patch_base_offset,
     patch_leader_epoch,
 )
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)

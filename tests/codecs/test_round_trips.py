@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
 EXAMPLES = settings().max_examples // 6

@@ -24,7 +24,7 @@ from kordon.codecs.messages import REQUESTS, RESPONSES, request, response
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
 from kordon.testing.jars import NEWEST, kafka_clients_jar, need
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 MESSAGES = [message for message in (*REQUESTS.values(), *RESPONSES.values()) if not is_private(message.api_key)]
 """All but those that only Kordon's dialect has."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kordon.codecs.errors import WireError
 from kordon.codecs.records import HEADER_BYTES
 from kordon.codecs.unpack import RECORD_COST_BYTES, UnpackedTooLarge, records_in, records_of, room_for, unpacked
-from kordon.testing.bombs import CODECS, bomb, old_bomb
+from kordon.testing.messages.bombs import CODECS, bomb, old_bomb
 
 LIMIT = 1 << 20
 RECORDS = st.lists(
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_is_a_wire_error(codec: str, magic: int) -> None:
 MEASURE = """
 import resource, sys
 from kordon.codecs.unpack import UnpackedTooLarge, records_of
-from kordon.testing.bombs import bomb, old_bomb
+from kordon.testing.messages.bombs import bomb, old_bomb
 limit, sizes = 32 << 20, {"zstd": [200_000_000, 1_900_000_000], "gzip": [200_000_000], "lz4": [200_000_000]}
 for codec in sizes:
     for value_bytes in sizes[codec]:

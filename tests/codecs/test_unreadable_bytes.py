@@ -17,7 +17,7 @@ from kordon.codecs.records import BATCH_HEADER, batches, parse_control_batch
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
 PAIRS = [(message, version) for message in MESSAGES for version in message.versions]

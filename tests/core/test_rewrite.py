@@ -17,7 +17,7 @@ from kordon.proxy.core.events import LearnNodes, SendDownstream
 from kordon.proxy.core.rewrite import EDITS
 from kordon.proxy.core.tally import Tally
 from kordon.testing.jars import NEWEST, VERSIONS, kafka_clients_jar
-from kordon.testing.kafka_schemas import read_schemas
+from kordon.testing.messages.kafka_schemas import read_schemas
 from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 HOST = "broker-7.internal.example"

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.process.managed_worker import ManagedWorker
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopic
-from kordon.testing.smallest_rows import request_of_rows, routes_with_rows
+from kordon.testing.messages.smallest_rows import request_of_rows, routes_with_rows
 from kordon.testing.step_times import in_short_steps
 
 pytestmark = pytest.mark.usefixtures("collector_at_rest")

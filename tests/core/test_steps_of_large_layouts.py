@@ -20,8 +20,8 @@ from kordon.proxy.ordering.records import TopicRecord, load
 from kordon.proxy.process.managed_worker import ManagedWorker
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopic
-from kordon.testing.as_read import as_read
 from kordon.testing.large_layouts import LARGEST
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.step_times import in_short_steps
 
 pytestmark = pytest.mark.usefixtures("collector_at_rest")

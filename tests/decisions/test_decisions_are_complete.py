@@ -48,9 +48,9 @@ from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopic
 from kordon.proxy.writes.client_writes import ClientWrite, PendingProduce
 from kordon.proxy.writes.stream_queue import StreamQueue
 from kordon.proxy.writes.write_decisions import WriteDecisions
-from kordon.testing.as_read import as_read
 from kordon.testing.decision_columns import FORMS, form_of, lacking
 from kordon.testing.handled import route_of, shared
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 
 LAYOUT: Final = Layout.created("orders", UUID(int=1), 3, 12)

@@ -23,9 +23,9 @@ from kordon.proxy.config.config_load import load
 from kordon.proxy.reads.log_store import CACHE_BYTES
 from kordon.proxy.writes.unsent_writes import UNSENT_BYTES
 from kordon.spark_jobs.cli import audit
-from kordon.testing.helm import helm
 from kordon.testing.jars import MissingTool
-from kordon.testing.page_commands import blocks
+from kordon.testing.pages.helm import helm
+from kordon.testing.pages.page_commands import blocks
 
 ROOT: Final = Path(__file__).parents[2]
 CHART: Final = ROOT / "deploy" / "chart" / "kordon"

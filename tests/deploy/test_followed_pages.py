@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
-from kordon.testing.followed_pages import Followed, follow, is_on_a_network, refusal
-from kordon.testing.page_commands import Step, is_shown, steps
+from kordon.testing.pages.followed_pages import Followed, follow, is_on_a_network, refusal
+from kordon.testing.pages.page_commands import Step, is_shown, steps
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(

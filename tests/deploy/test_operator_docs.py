@@ -19,9 +19,9 @@ import pytest
 
 from kordon.proxy.config.config import Limits
 from kordon.proxy.core.causes import LIMIT_OF_CAUSE
-from kordon.testing.followed_pages import is_on_a_network
 from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS
-from kordon.testing.page_commands import FIRST, Block, Step, blocks, is_shown, steps
+from kordon.testing.pages.followed_pages import is_on_a_network
+from kordon.testing.pages.page_commands import FIRST, Block, Step, blocks, is_shown, steps
 
 if TYPE_CHECKING:
     import trustme

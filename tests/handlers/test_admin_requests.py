@@ -20,8 +20,8 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import held
+from kordon.testing.messages.as_read import as_read
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
 TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 29, 100

@@ -13,7 +13,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.random_logs import FACE_ID, NAME, Log, LogBroker
 
 

@@ -22,8 +22,8 @@ from kordon.proxy.handlers.txn_offset_commit import DialectTxnOffsetCommit, TxnO
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import PHYSICAL
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of, route_of
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 
 REAL_ID, FACE_ID, OTHER_ID = (UUID(int=number) for number in (1, 2, 9))

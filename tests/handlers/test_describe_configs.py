@@ -10,7 +10,7 @@ from kordon.proxy.handlers.describe_configs import DescribeConfigs
 from kordon.proxy.handlers.own_configs import OF_MANAGED
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 
 KEY, VERSION = 32, 4
 STATES = {"orders": "serving 4 of 12, settled", "coming": "coming under management with 6 virtual partitions"}

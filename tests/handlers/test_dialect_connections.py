@@ -9,7 +9,7 @@ from kordon.codecs.dialect import ORDERED, is_private
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core import verdicts
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, create_ordinary, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection

@@ -33,9 +33,9 @@ from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics, face_of
 from kordon.proxy.topics.views import PHYSICAL
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of
 from kordon.testing.known import known
+from kordon.testing.messages.as_read import as_read
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)
 NOTHING: Any = None

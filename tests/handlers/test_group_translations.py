@@ -28,7 +28,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import to_face, to_topic
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 
 HANDLERS: dict[int, TranslatedApi[Any, Any]] = {
     each.key: each

@@ -14,7 +14,7 @@ from kordon.proxy.handlers.subscriptions import MOST_BYTES_OF_ONE, Subscriptions
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 
 ORDERS, FACE = "orders", "__kordon.orders"
 

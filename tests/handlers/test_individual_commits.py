@@ -27,8 +27,8 @@ from kordon.proxy.own_topics.claims_log import now_ms
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import NO_ID
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of, route_of
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 
 GROUP, TOPIC, TOPIC_ID = "readers", "plain", UUID(int=77)

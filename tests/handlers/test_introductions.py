@@ -16,8 +16,8 @@ from kordon.proxy.core.interception import Service, Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.introductions import OnlyRecorded
-from kordon.testing.as_read import as_read
 from kordon.testing.known import known
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 from kordon.testing.plays import request_frame
 

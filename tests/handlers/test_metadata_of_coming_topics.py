@@ -18,8 +18,8 @@ from kordon.proxy.handlers.metadata import Metadata
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.waiting import turns
 
 REAL_ID, FACE_ID = UUID(int=1), UUID(int=2)

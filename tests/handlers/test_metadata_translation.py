@@ -15,7 +15,7 @@ from kordon.proxy.handlers.metadata import Metadata
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics, face_of
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 
 DESCRIBE_TOPIC_PARTITIONS = 75
 REAL_ID, FACE_ID, OTHER_ID, OWN_ID = (UUID(int=number) for number in (1, 2, 3, 4))

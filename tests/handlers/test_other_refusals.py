@@ -16,7 +16,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import PHYSICAL, VIRTUAL, View
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 
 FACE_ID = UUID(int=2)

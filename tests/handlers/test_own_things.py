@@ -33,7 +33,7 @@ from kordon.proxy.core.verdicts import API_BY_KEY, Route
 from kordon.proxy.handlers.closed import TELL_UNASKED, Closed
 from kordon.proxy.own_topics.own_things import ABOUT_RULES, OwnThings
 from kordon.testing.known import known
-from kordon.testing.values import Values
+from kordon.testing.messages.values import Values
 
 TOPIC, TOPIC_ID, GROUP, WRITER = (
     "__kordon.layouts",

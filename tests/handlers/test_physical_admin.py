@@ -20,9 +20,9 @@ from kordon.proxy.ordering.images import Written
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.proxy_process import ProxyProcess
 
 HANDLERS = {

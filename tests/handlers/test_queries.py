@@ -34,11 +34,11 @@ from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, PENDING_UPLOADS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
+from kordon.testing.messages.as_read import as_read
 
 REAL = [
     pytest.mark.broker,

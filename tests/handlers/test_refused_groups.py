@@ -12,9 +12,9 @@ from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.proxy_process import ProxyProcess
 
 HANDLERS = {each.key: each for each in (ShareGroupHeartbeat(), StreamsGroupHeartbeat())}

@@ -19,10 +19,10 @@ from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.kafka.expressions import matches, may_match
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import OWN_PREFIX, ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.cluster import Cluster
 from kordon.testing.known import known
 from kordon.testing.managed_clients import create_managed
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.proxy_process import ProxyProcess
 
 COORDINATOR_LOAD_IN_PROGRESS, INVALID_REQUEST, INVALID_REGULAR_EXPRESSION = 14, 42, 128

@@ -38,10 +38,10 @@ from kordon.proxy.handlers.topic_wishes import WishedApi
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of
 from kordon.testing.known import known
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 from kordon.testing.waiting import turns
 

@@ -31,8 +31,8 @@ from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.source_records import SourceTopic, SourceWish
 from kordon.proxy.ordering.wishes import Manage
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of, held, route_of
+from kordon.testing.messages.as_read import as_read
 
 GROUP, SOURCE, SOURCE_ID, OTHER = "db1", "db1", UUID(int=7), "plain"
 NOBODY = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}

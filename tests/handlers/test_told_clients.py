@@ -20,9 +20,9 @@ from kordon.proxy.handlers.guard import Guard
 from kordon.proxy.handlers.metadata import DialectMetadata, Metadata
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.handled import guard_of
 from kordon.testing.known import known
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 
 NOTHING = cast("Any", None)

@@ -21,9 +21,9 @@ from kordon.codecs.dialect import is_private
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, response
 from kordon.proxy.core import verdicts
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.every_request import NO_ID, About, errors_in
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.managed_clients import create_managed
+from kordon.testing.messages.every_request import NO_ID, About, errors_in
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.rights import LISTENER, Allowed, Secured, log_in, login
 

@@ -8,11 +8,11 @@ import pytest
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import Writer, read_from_0
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.managed_clients import Sender, create_managed, resize
+from kordon.testing.messages.bombs import bomb
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

@@ -15,7 +15,7 @@ from kordon.codecs.primitives import RowBudget
 from kordon.proxy.core import verdicts
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed
-from kordon.testing.mutated_frames import Mutator, send_mutated
+from kordon.testing.messages.mutated_frames import Mutator, send_mutated
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

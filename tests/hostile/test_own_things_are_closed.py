@@ -15,7 +15,7 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core import verdicts
 from kordon.testing.broker_features import LISTED_CONFIGS, NEW_GROUPS, PRODUCE_BY_ID
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection

@@ -59,7 +59,15 @@ class Seen:
 @contextmanager
 def attackers(bootstrap: str, seconds: float) -> Iterator[subprocess.Popen[bytes]]:
     """Runs them; they are gone afterwards."""
-    command = [sys.executable, "-m", "kordon.testing.hostile_rows", bootstrap, str(seconds), str(CONNECTIONS), TOPIC]
+    command = [
+        sys.executable,
+        "-m",
+        "kordon.testing.messages.hostile_rows",
+        bootstrap,
+        str(seconds),
+        str(CONNECTIONS),
+        TOPIC,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         try:
             yield process

@@ -21,10 +21,10 @@ from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.own_topics.group_positions import GroupPositions
-from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
 from kordon.testing.managed_clients import set_configs, write
+from kordon.testing.messages.bombs import bomb
 from kordon.testing.plain_connection import PlainConnection
 
 # confluent_kafka.admin re-exports these without saying so.

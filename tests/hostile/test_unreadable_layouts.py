@@ -10,7 +10,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kordon.codecs import apis
 from kordon.proxy.kafka.producer import produce_request
-from kordon.testing.bombs import bomb
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     Sender,
@@ -22,6 +21,7 @@ from kordon.testing.managed_clients import (
     set_configs,
     write,
 )
+from kordon.testing.messages.bombs import bomb
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

@@ -15,7 +15,7 @@ from kordon.proxy.commands.decisions_line import Screen, draw
 from kordon.proxy.commands.status import render_status
 from kordon.proxy.commands.topics_tables import draw_all, draw_history, draw_topic
 from kordon.spark_jobs import report
-from kordon.testing import report_sample
+from kordon.testing.audits import report_sample
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2A\x9b2K\nforged \u202eline\r\x08"
 OBEYED = set(HOSTILE) - set("]0;owned[2AKforged line")

@@ -11,9 +11,9 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 from kordon.spark_jobs.judging.rule import Rule, RuleOutcome
 from kordon.spark_jobs.judging.rules.belonging import JANITOR, NO_V
 from kordon.spark_jobs.judging.schema import CHECKED, FINDINGS
-from kordon.testing.judged import play
-from kordon.testing.rule_batches import TOPIC, batch, tagged
-from kordon.testing.rule_plays import MicroBatch, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import TOPIC, batch, tagged
+from kordon.testing.audits.rule_plays import MicroBatch, decided
 
 TYPES: Final = ("kind", "stream", "home_move", "given_as")
 

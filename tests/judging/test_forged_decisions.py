@@ -20,8 +20,8 @@ from kordon.spark_jobs.judging.rules.all_rules import ALL
 from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS
 from kordon.spark_jobs.judging.shipments import Shipment, What, packed
 from kordon.spark_jobs.judging.summaries import SUMMARIES
-from kordon.testing.judged import table
-from kordon.testing.rule_histories import History, lines_of
+from kordon.testing.audits.judged import table
+from kordon.testing.audits.rule_histories import History, lines_of
 
 JUDGE: Final = Judge(rules=ALL, summaries=SUMMARIES)
 WILD: Final = (None, 0, -1, 1, 7, 1 << 15, (1 << 31) - 1, -(1 << 31), (1 << 62), -(1 << 63), (1 << 63) - 1)

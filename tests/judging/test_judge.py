@@ -34,9 +34,9 @@ from kordon.spark_jobs.judging.shipments import (
 from kordon.spark_jobs.judging.summaries import SUMMARIES
 from kordon.spark_jobs.judging.summaries.summary import merged
 from kordon.spark_jobs.tasks import COLUMNS
-from kordon.testing.judged import table
-from kordon.testing.rule_histories import History, lines_of
-from kordon.testing.rule_mishaps import Mishaps
+from kordon.testing.audits.judged import table
+from kordon.testing.audits.rule_histories import History, lines_of
+from kordon.testing.audits.rule_mishaps import Mishaps
 
 TOPICS: Final = 6
 PIECES: Final = 3

@@ -23,7 +23,7 @@ from kordon.spark_jobs.judging.rules.belonging import JANITOR, NO_V
 from kordon.spark_jobs.judging.schema import KEYS
 from kordon.spark_jobs.key_hashes import hashes_of
 from kordon.spark_jobs.key_sample import KEY_BYTES, ONE_IN, OPENED_RECORDS, UNPACKED_BYTES, KeySample
-from kordon.testing.bombs import CODECS, bomb
+from kordon.testing.messages.bombs import CODECS, bomb
 
 PLACE: Final = PartitionKey("orders", 3)
 TAGGED: Final = (5 + 1) << 48 | 2 << 40 | 4007

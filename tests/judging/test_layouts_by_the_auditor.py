@@ -13,7 +13,7 @@ from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.spark_jobs.judging.layouts import TOLD, SegmentRow, StayRow, expand, newest
 from kordon.spark_jobs.judging.schema import DECISIONS
-from kordon.testing.judged import table
+from kordon.testing.audits.judged import table
 from kordon.testing.layout_histories import histories
 
 

@@ -13,9 +13,9 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 from kordon.proxy.ordering.identity import JANITOR, NO_V
 from kordon.proxy.ordering.layout import Layout
 from kordon.spark_jobs.judging.rules import count_fence
-from kordon.testing.judged import play
-from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, of, tagged
-from kordon.testing.rule_plays import MicroBatch, Row, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import TOPIC, batch, cut_up, layout_rows, of, tagged
+from kordon.testing.audits.rule_plays import MicroBatch, Row, decided
 
 ID = UUID(int=7)
 ONE = Layout.created(TOPIC, ID, 1, 4)

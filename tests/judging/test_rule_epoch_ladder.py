@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.judging.rules import epoch_ladder
-from kordon.testing.judged import play
-from kordon.testing.rule_plays import MicroBatch, Played, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_plays import MicroBatch, Played, decided
 
 NOTHING: tuple[int, int] = (-1, -1)
 FENCED = 90

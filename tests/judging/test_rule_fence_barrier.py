@@ -13,8 +13,8 @@ from kordon.spark_jobs.judging import schema
 from kordon.spark_jobs.judging.facts import Facts, numbers_of, of_all
 from kordon.spark_jobs.judging.rule import RuleOutcome
 from kordon.spark_jobs.judging.rules import fence_barrier
-from kordon.testing.judged import empty, play, table
-from kordon.testing.rule_plays import MicroBatch, Played, decided
+from kordon.testing.audits.judged import empty, play, table
+from kordon.testing.audits.rule_plays import MicroBatch, Played, decided
 
 Rows = list[dict[str, Any]]
 FENCE_OFFSET, COMMIT_OFFSET, CUT = 100, 110, 50

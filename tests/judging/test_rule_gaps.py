@@ -10,8 +10,8 @@ import polars as pl
 
 from kordon.spark_jobs.judging.rules import gaps
 from kordon.spark_jobs.judging.schema import GAPS
-from kordon.testing.judged import play
-from kordon.testing.rule_plays import Played, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_plays import Played, decided
 
 FIRST = [
     *(decided("admit", number, worker="whole") for number in range(4)),

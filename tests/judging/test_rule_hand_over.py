@@ -17,10 +17,10 @@ from kordon.proxy.ordering.identity import NO_V
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import place_in
 from kordon.spark_jobs.judging.rules import hand_over, stream_records
-from kordon.testing.judged import play
-from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, read, tagged, transaction_log
-from kordon.testing.rule_histories import History
-from kordon.testing.rule_plays import MicroBatch, Played, Row, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import TOPIC, batch, cut_up, layout_rows, read, tagged, transaction_log
+from kordon.testing.audits.rule_histories import History
+from kordon.testing.audits.rule_plays import MicroBatch, Played, Row, decided
 
 ONE = Layout.created(TOPIC, UUID(int=7), 1, 4)
 GROWN = ONE.changed(ONE.next_epoch(2), {0: 100, 1: 0})

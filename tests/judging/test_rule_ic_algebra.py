@@ -13,8 +13,8 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 from kordon.codecs.ranges import Range, Ranges
 from kordon.proxy.ordering.claims import NO_OFFSET, NOTHING, Done
 from kordon.spark_jobs.judging.rules import ic_algebra
-from kordon.testing.judged import play
-from kordon.testing.rule_plays import MicroBatch, Played, Row, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_plays import MicroBatch, Played, Row, decided
 
 ID = "00000000-0000-0000-0000-000000000007"
 FAR = 24 * 3_600 + 700

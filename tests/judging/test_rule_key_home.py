@@ -20,9 +20,9 @@ from kordon.spark_jobs.judging.partitioners import PARTITIONERS
 from kordon.spark_jobs.judging.rules import key_home
 from kordon.spark_jobs.judging.rules.belonging import NO_V
 from kordon.spark_jobs.key_hashes import hashes_of
-from kordon.testing.judged import play
-from kordon.testing.rule_batches import TOPIC, batch, layout_rows, tagged
-from kordon.testing.rule_plays import MicroBatch, Played, Row, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import TOPIC, batch, layout_rows, tagged
+from kordon.testing.audits.rule_plays import MicroBatch, Played, Row, decided
 
 N: Final = 3
 V: Final = 12

@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("polars", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
 from kordon.spark_jobs.judging.rules import key_order
-from kordon.testing.judged import play
-from kordon.testing.rule_plays import Played, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_plays import Played, decided
 
 Step = tuple[str, int, int, int]
 """Kind, move, first and last offset."""

@@ -15,9 +15,9 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.spark_jobs.judging.facts import Facts
 from kordon.spark_jobs.judging.rules import batch_runs, key_order, no_skip
 from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, NUMBERS, PLACED, READ_TO, SEGMENTS, STAYS
-from kordon.testing.judged import empty, play, table
-from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, of, read, tagged
-from kordon.testing.rule_plays import START_MS, MicroBatch, Played, Row, decided
+from kordon.testing.audits.judged import empty, play, table
+from kordon.testing.audits.rule_batches import TOPIC, batch, cut_up, layout_rows, of, read, tagged
+from kordon.testing.audits.rule_plays import START_MS, MicroBatch, Played, Row, decided
 
 ID = UUID(int=7)
 ONE = Layout.created(TOPIC, ID, 1, 4)

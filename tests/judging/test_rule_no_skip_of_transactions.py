@@ -21,9 +21,9 @@ from kordon.spark_jobs.judging.rules import no_skip
 from kordon.spark_jobs.judging.rules.batch_runs import BATCHES, runs_of
 from kordon.spark_jobs.judging.schema import DECISIONS, READ_TO, STAYS
 from kordon.spark_jobs.judging.shipments import What, shipped, unpacked
-from kordon.testing.judged import empty, play, table
-from kordon.testing.rule_batches import TOPIC, cut_up, layout_rows, read, transaction_log
-from kordon.testing.rule_plays import START_MS, MicroBatch, Row, decided
+from kordon.testing.audits.judged import empty, play, table
+from kordon.testing.audits.rule_batches import TOPIC, cut_up, layout_rows, read, transaction_log
+from kordon.testing.audits.rule_plays import START_MS, MicroBatch, Row, decided
 
 ONE: Final = Layout.created(TOPIC, UUID(int=7), 1, 4)
 UNCOMMITTED, COMMITTED, UNTOLD = 0, 1, None

@@ -19,9 +19,9 @@ from kordon.spark_jobs.judging.layouts import segments_table
 from kordon.spark_jobs.judging.lives import Lives
 from kordon.spark_jobs.judging.rules import parent_data, parent_first
 from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, READ_TO, STAYS
-from kordon.testing.judged import empty, play, table
-from kordon.testing.rule_batches import layout_rows
-from kordon.testing.rule_plays import MicroBatch, Played, decided
+from kordon.testing.audits.judged import empty, play, table
+from kordon.testing.audits.rule_batches import layout_rows
+from kordon.testing.audits.rule_plays import MicroBatch, Played, decided
 
 ONE = Layout.created("orders", UUID(int=7), 1, 4)
 TWO = ONE.changed(ONE.next_epoch(2), {0: 100, 1: 0})

@@ -14,9 +14,9 @@ from kordon.proxy.ordering.identity import writer_id
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.spark_jobs.judging.rules import seq_image
-from kordon.testing.judged import play
-from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, of, read, tagged
-from kordon.testing.rule_plays import MicroBatch, Row, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import TOPIC, batch, cut_up, layout_rows, of, read, tagged
+from kordon.testing.audits.rule_plays import MicroBatch, Row, decided
 
 ID = UUID(int=7)
 LAST = (1 << 31) - 1

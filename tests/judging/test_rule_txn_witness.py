@@ -30,10 +30,10 @@ from kordon.spark_jobs.judging.rules import (
 )
 from kordon.spark_jobs.judging.schema import BATCHES, STAYS
 from kordon.spark_jobs.judging.tables import QUIET_MS
-from kordon.testing.judged import play, table
-from kordon.testing.rule_batches import TOPIC, batch, cut_up, layout_rows, of, tagged
-from kordon.testing.rule_batches import transaction_log as log
-from kordon.testing.rule_plays import MicroBatch, Row, decided
+from kordon.testing.audits.judged import play, table
+from kordon.testing.audits.rule_batches import TOPIC, batch, cut_up, layout_rows, of, tagged
+from kordon.testing.audits.rule_batches import transaction_log as log
+from kordon.testing.audits.rule_plays import MicroBatch, Row, decided
 
 P: Final = 7
 ONE: Final = Layout.created(TOPIC, UUID(int=7), 1, 4)

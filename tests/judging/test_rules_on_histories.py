@@ -16,11 +16,11 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 
 from kordon.spark_jobs.judging.rule import Rule
 from kordon.spark_jobs.judging.rules import count_fence, fence_barrier, key_order, no_skip, parent_first, seq_image
-from kordon.testing.judged import play
-from kordon.testing.rule_cuts import Cut, beside, side_by_side
-from kordon.testing.rule_histories import History
-from kordon.testing.rule_mishaps import Mishaps
-from kordon.testing.rule_plays import Played
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_cuts import Cut, beside, side_by_side
+from kordon.testing.audits.rule_histories import History
+from kordon.testing.audits.rule_mishaps import Mishaps
+from kordon.testing.audits.rule_plays import Played
 
 RULES: Final = (
     count_fence.RULE,

@@ -14,9 +14,9 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 from kordon.proxy.ordering.layout import Layout
 from kordon.spark_jobs.judging.rule import Rule
 from kordon.spark_jobs.judging.rules import count_fence, no_skip, parent_first, seq_image
-from kordon.testing.judged import play
-from kordon.testing.rule_batches import layout_rows, of, read, tagged
-from kordon.testing.rule_plays import MicroBatch, Row, decided
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import layout_rows, of, read, tagged
+from kordon.testing.audits.rule_plays import MicroBatch, Row, decided
 
 ONE = Layout.created("", UUID(int=7), 1, 4)
 GROWN = ONE.changed(ONE.next_epoch(2), {0: 100, 1: 0})

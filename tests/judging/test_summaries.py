@@ -17,7 +17,7 @@ from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, FINDINGS, READ_
 from kordon.spark_jobs.judging.summaries import SUMMARIES, pauses, proofs
 from kordon.spark_jobs.judging.summaries.traffic import MOST_BUCKETS, MOST_PIECES
 from kordon.spark_jobs.report.words import why_held
-from kordon.testing.judged import table
+from kordon.testing.audits.judged import table
 
 Row = Mapping[str, Any]
 BY_NAME = {summary.name: summary for summary in SUMMARIES}

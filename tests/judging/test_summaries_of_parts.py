@@ -18,7 +18,7 @@ import polars as pl
 from kordon.spark_jobs.judging.facts import Facts, nothing, of_all
 from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, FINDINGS, READ_TO
 from kordon.spark_jobs.judging.summaries import SUMMARIES, Summary, changes, deciders, merged, pauses, proofs
-from kordon.testing.judged import table
+from kordon.testing.audits.judged import table
 
 Row = Mapping[str, Any]
 BY_NAME = {summary.name: summary for summary in SUMMARIES}

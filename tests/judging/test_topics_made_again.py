@@ -17,8 +17,8 @@ from kordon.spark_jobs.judging.lives import Lives
 from kordon.spark_jobs.judging.rule import Rule, RuleOutcome, State
 from kordon.spark_jobs.judging.schema import DECISIONS, FINDINGS, columns
 from kordon.spark_jobs.judging.tables import checked
-from kordon.testing.judged import table
-from kordon.testing.rule_plays import decided
+from kordon.testing.audits.judged import table
+from kordon.testing.audits.rule_plays import decided
 
 STATE: Final = columns(topic=pl.String, layouts_offset=pl.Int64)
 LET_GO: Final = 20

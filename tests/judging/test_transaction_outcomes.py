@@ -25,9 +25,9 @@ from kordon.spark_jobs.judging.rules.belonging import owned
 from kordon.spark_jobs.judging.rules.transaction_outcomes import with_outcomes
 from kordon.spark_jobs.judging.schema import BATCHES, PLACED, STAYS
 from kordon.spark_jobs.judging.tables import QUIET_MS, shaped
-from kordon.testing.judged import empty, table
-from kordon.testing.rule_batches import TOPIC, layout_rows, transaction_log
-from kordon.testing.rule_plays import START_MS, Row
+from kordon.testing.audits.judged import empty, table
+from kordon.testing.audits.rule_batches import TOPIC, layout_rows, transaction_log
+from kordon.testing.audits.rule_plays import START_MS, Row
 
 P: Final = 7
 ONE: Final = Layout.created(TOPIC, UUID(int=7), 1, 4)

@@ -16,12 +16,12 @@ from kordon.spark_jobs.batch_reader import read_partition
 from kordon.spark_jobs.brokers import LATEST, Cluster, PartitionKey, Security
 from kordon.spark_jobs.judging.rules import count_fence, txn_witness
 from kordon.spark_jobs.judging.shipments import What
+from kordon.testing.audits.judged import play
+from kordon.testing.audits.rule_batches import layout_rows
+from kordon.testing.audits.rule_plays import MicroBatch
 from kordon.testing.cluster import Cluster as RealCluster
-from kordon.testing.judged import play
 from kordon.testing.managed_clients import create_ordinary
 from kordon.testing.raw_transactions import RawTransactions
-from kordon.testing.rule_batches import layout_rows
-from kordon.testing.rule_plays import MicroBatch
 from kordon.testing.waiting import wait_until
 
 pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore::ResourceWarning")]

@@ -17,11 +17,11 @@ from kordon.proxy.kafka import leaders as leaders_of_topics
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import Leader, Leaders
 from kordon.proxy.kafka.topology import Topology
-from kordon.testing.as_read import as_read
 from kordon.testing.broker_config import QUICK_DEATH
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
+from kordon.testing.messages.as_read import as_read
 
 pytestmark = [
     pytest.mark.broker,

@@ -22,7 +22,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.segment_views import LogSegmentView
 from kordon.proxy.reads.view_cache import ViewCache
 from kordon.proxy.reads.worker_reads import WorkerReads
-from kordon.testing.bombs import CODECS, bomb, old_bomb
+from kordon.testing.messages.bombs import CODECS, bomb, old_bomb
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import NAME, Log, World, fetch, read_all, readers_of
 

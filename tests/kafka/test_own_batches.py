@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kordon.codecs.records import CRC_AT, CRC_FROM, HEADER_BYTES, MAGIC_AT, patch_base_offset
 from kordon.proxy.kafka.batches import BatchIdentity, Committed, NewRecord, Record, build_batch
-from kordon.testing.bombs import CODECS, bomb, old_bomb
+from kordon.testing.messages.bombs import CODECS, bomb, old_bomb
 
 NOBODY: Final = BatchIdentity(-1, -1, -1)
 END: Final = 1_000

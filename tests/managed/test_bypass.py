@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_reader import DialectReader
+from kordon.testing.dialect.reader import DialectReader
 from kordon.testing.managed_clients import Sender, create_managed, read_all, resize
 from kordon.testing.proxy_process import ProxyProcess
 

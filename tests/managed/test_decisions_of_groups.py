@@ -18,10 +18,10 @@ pytest.importorskip("polars", reason="the auditor's extra is not installed: pip 
 from kordon.client.consumer import OrderedConsumer
 from kordon.codecs.decision import Decision, Entry, Kind
 from kordon.spark_jobs.judging.rules import hand_over
+from kordon.testing.audits.judged import play
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import missing, read_files
-from kordon.testing.judged import play
 from kordon.testing.managed_clients import Sender, create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

@@ -19,7 +19,7 @@ from kordon.proxy.ordering.streams import physical_stream
 from kordon.testing.cluster import Cluster
 from kordon.testing.decision_columns import incomplete
 from kordon.testing.decision_log import missing, read_files
-from kordon.testing.dialect_reader import DialectReader
+from kordon.testing.dialect.reader import DialectReader
 from kordon.testing.managed_clients import Sender, create_managed, read, resize
 from kordon.testing.managed_traffic import AioSender
 from kordon.testing.proxy_process import ProxyProcess

@@ -12,8 +12,8 @@ from kordon.codecs.dialect import ORDERED
 from kordon.codecs.error_codes import Code
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_writer import DialectWriter
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.writer import DialectWriter
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
     Sender,

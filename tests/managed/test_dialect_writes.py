@@ -9,8 +9,8 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import PRODUCE, DialectConnection
-from kordon.testing.dialect_writer import DialectWriter
+from kordon.testing.dialect.connection import PRODUCE, DialectConnection
+from kordon.testing.dialect.writer import DialectWriter
 from kordon.testing.managed_clients import Sender, create_managed, read_all, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection

@@ -17,9 +17,9 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.aborted import ReadCommitted
 from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, pieces_of, told_row
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import create_ordinary, manage, read, resize
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 

@@ -13,7 +13,7 @@ from kordon.codecs.dialect import COOPERATIVE
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import MOST_RANGES
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.individual_member import Committed, IndividualMember, Where
 from kordon.testing.managed_clients import committed, create_managed
 from kordon.testing.plain_connection import PlainConnection

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.decision import Entry, Kind
+from kordon.testing.audits.fault_plays import BYPASS, INDIVIDUAL, PARTITIONS, PLAYS, TRANSACTIONAL, Stage, keys_by_home
+from kordon.testing.audits.faults import Fault
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
-from kordon.testing.fault_plays import BYPASS, INDIVIDUAL, PARTITIONS, PLAYS, TRANSACTIONAL, Stage, keys_by_home
-from kordon.testing.faults import Fault
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker

@@ -7,6 +7,7 @@ import pytest
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.ahead import FEW_PRODUCERS
 from kordon.proxy.own_topics.layouts_topic import LAYOUTS_TOPIC
+from kordon.testing.audits.play_requests import one_record, produce
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     VIRTUAL_PARTITIONS,
@@ -19,7 +20,6 @@ from kordon.testing.managed_clients import (
 )
 from kordon.testing.many_producers import flood, ids_of
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import one_record, produce
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = pytest.mark.broker

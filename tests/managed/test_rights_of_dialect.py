@@ -10,11 +10,11 @@ from confluent_kafka.admin import AclOperation, AclPermissionType, NewTopic, Res
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_group import GroupMember, Told
-from kordon.testing.every_request import NO_ID, About
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.group import GroupMember, Told
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.messages.every_request import NO_ID, About
 from kordon.testing.rights import Allowed, Secured, log_in, login
 from kordon.testing.steps import plain
 from kordon.testing.waiting import wait_until

@@ -18,9 +18,9 @@ from kordon.codecs import apis
 from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
-from kordon.testing.every_request import NO_ID, About
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
 from kordon.testing.managed_writes import a_batch
+from kordon.testing.messages.every_request import NO_ID, About
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.rights import Allowed, Secured, log_in, login
 from kordon.testing.steps import plain

@@ -15,8 +15,8 @@ from kordon.proxy.ordering.identity import NO_V, tag, writer_id
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.testing.broker_features import SECOND_PROTOCOL, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_transactions import DialectTransactions
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.transactions import DialectTransactions
 from kordon.testing.exact_transactions import ExactTransactions, TransactionRefused
 from kordon.testing.managed_clients import TAKES, create_managed, create_ordinary, read_to_ends, resize
 from kordon.testing.plain_connection import PlainConnection

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from kordon.testing.recording import drawing, shortened
+from kordon.testing.pages.recording import drawing, shortened
 
 
 def test_silence_is_cut_and_lines_at_once_come_one_after_the_other() -> None:

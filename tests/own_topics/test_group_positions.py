@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateIm
 
 from kordon.codecs.error_codes import Code
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_group import GroupMember, Told, join_all
+from kordon.testing.dialect.group import GroupMember, Told, join_all
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

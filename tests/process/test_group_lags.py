@@ -18,8 +18,8 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.process.group_lags import GROUPS_A_LOOK, GroupLags, commits_of
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.waiting import until
 
 UNSTABLE_OFFSET_COMMIT, COORDINATOR_LOAD_IN_PROGRESS = 88, 14

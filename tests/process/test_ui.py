@@ -12,7 +12,7 @@ import pytest
 
 from kordon.proxy.config.config import HostPort
 from kordon.proxy.process.admin import AdminServer
-from kordon.testing import browser
+from kordon.testing.pages import browser
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import wait_until
 

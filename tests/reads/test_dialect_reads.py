@@ -12,14 +12,14 @@ from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.testing.audits.play_requests import assert_accepted, produce
 from kordon.testing.cluster import Cluster
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_group import GroupMember, join_all
-from kordon.testing.dialect_reader import DialectReader, records_of
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.group import GroupMember, join_all
+from kordon.testing.dialect.reader import DialectReader, records_of
 from kordon.testing.managed_clients import Sender, assert_all_once_and_in_order, create_managed, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import assert_accepted, produce
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 

@@ -26,7 +26,7 @@ from kordon.proxy.reads.gating import Gates
 from kordon.proxy.reads.read_control import ReadControl
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
-from kordon.testing.as_read import as_read
+from kordon.testing.messages.as_read import as_read
 from kordon.testing.noted import Noted
 from kordon.testing.random_logs import (
     NAME,

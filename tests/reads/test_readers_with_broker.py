@@ -25,11 +25,11 @@ from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.read_control import ReadControl
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
-from kordon.testing.as_read import as_read
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import create_topic, links_to
 from kordon.testing.known import known
+from kordon.testing.messages.as_read import as_read
 
 pytestmark = pytest.mark.broker
 DELETE_RECORDS = 21

@@ -14,7 +14,7 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 from pyspark.sql import SparkSession
 
 from kordon.spark_jobs.session import Setup, close_session, open_session
-from kordon.testing import spark_classes
+from kordon.testing.audits import spark_classes
 
 _SECONDS = 900.0
 

@@ -19,10 +19,10 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 import pyarrow.parquet as pq
 
 from kordon.spark_jobs.cli import BROKEN, NOT_CHECKED
+from kordon.testing.audits.fault_plays import BYPASS, PLAYS, Stage, clean
+from kordon.testing.audits.faults import Fault
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.fault_plays import BYPASS, PLAYS, Stage, clean
-from kordon.testing.faults import Fault
 from kordon.testing.managed_clients import read_to_ends
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until

@@ -11,11 +11,11 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 
 from pyspark.sql import SparkSession
 
-from kordon.testing.audited import findings_of, workers_of
+from kordon.testing.audits.audited import findings_of, workers_of
+from kordon.testing.audits.fault_plays import Stage
+from kordon.testing.audits.fault_variants import VARIANTS
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
-from kordon.testing.fault_plays import Stage
-from kordon.testing.fault_variants import VARIANTS
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [

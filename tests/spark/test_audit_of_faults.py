@@ -30,9 +30,7 @@ from kordon.spark_jobs.report.verdicts import RuleVerdict
 from kordon.spark_jobs.session import Setup, open_session
 from kordon.spark_jobs.sources import Reading
 from kordon.testing import short_leases
-from kordon.testing.broker_features import DESCRIBED_PRODUCERS
-from kordon.testing.cluster import Cluster
-from kordon.testing.fault_plays import (
+from kordon.testing.audits.fault_plays import (
     BYPASS,
     DELETED,
     DELETED_TO,
@@ -46,7 +44,9 @@ from kordon.testing.fault_plays import (
     individual_commits,
     transactions,
 )
-from kordon.testing.faults import Fault
+from kordon.testing.audits.faults import Fault
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
+from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
 
 pytestmark = [

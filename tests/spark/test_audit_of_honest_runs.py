@@ -11,10 +11,10 @@ pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip
 
 from pyspark.sql import SparkSession
 
-from kordon.testing.audited import findings_of
+from kordon.testing.audits.audited import findings_of
+from kordon.testing.audits.honest_plays import PLAYS, Scene
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, NEW_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.honest_plays import PLAYS, Scene
 
 pytestmark = [
     pytest.mark.deep,

@@ -100,7 +100,7 @@ def ended(spark: SparkSession, root: Path, at: str, *, micro_batch: int) -> None
 
 def killed(root: Path, at: str) -> None:
     """Has a process of its own take a micro-batch up to a step, where SIGKILL ends it."""
-    command = [sys.executable, "-m", "kordon.testing.dying_audit", str(root / "files"), str(root / "out"), at]
+    command = [sys.executable, "-m", "kordon.testing.audits.dying_audit", str(root / "files"), str(root / "out"), at]
     with (root / "log").open("wb") as log:  # no pipe: its JVM would hold it open, and dies later
         done = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
     assert done.returncode == -signal.SIGKILL, (root / "log").read_text()

@@ -32,8 +32,8 @@ from kordon.spark_jobs.judging.summaries.summary import Summary
 from kordon.spark_jobs.judging.tables import checked, findings
 from kordon.spark_jobs.storage import Storage
 from kordon.spark_jobs.tasks import COLUMNS
-from kordon.testing.judged import table
-from kordon.testing.rule_plays import Row, decided
+from kordon.testing.audits.judged import table
+from kordon.testing.audits.rule_plays import Row, decided
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 

@@ -79,7 +79,7 @@ def costs(root: Path) -> dict[int, Cost]:
     join = {"schema": 1, "at_ms": 1, "host": "h", "worker": "w", "kind": "join"}
     lines = (json.dumps({**join, "number": number}) + "\n" for number in range(MICRO_BATCHES))
     (files / "decisions-w-000000.jsonl").write_text("".join(lines))
-    command = [sys.executable, "-m", "kordon.testing.many_micro_batches", str(files), str(out), str(logged)]
+    command = [sys.executable, "-m", "kordon.testing.audits.many_micro_batches", str(files), str(out), str(logged)]
     subprocess.run(command, check=True, timeout=800, env=counted_programs(root))
     found: dict[int, Cost] = defaultdict(Cost)
     for each in events(logged):

@@ -22,7 +22,7 @@ from kordon.spark_jobs.report.tables import Row, read
 from kordon.spark_jobs.report.topics import topics
 from kordon.spark_jobs.report.verdicts import PROMISES, RuleVerdict
 from kordon.spark_jobs.report_command import report as command
-from kordon.testing import report_sample
+from kordon.testing.audits import report_sample
 
 UNKNOWN = {**report_sample.FINDING, "verdict": "unknown", "kind": "gap", "rule": 0, "name": "GAPS", "finding_id": "g"}
 DOCS = Path(__file__).parents[2] / "docs" / "audit.md"

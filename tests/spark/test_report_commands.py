@@ -21,7 +21,7 @@ from kordon.spark_jobs.report.commands import MOST_RECORDS, Commands
 from kordon.spark_jobs.report.findings import MOST_DECISIONS, MOST_PROOFS, MOST_SHOWN
 from kordon.spark_jobs.report.page import render, report_of
 from kordon.spark_jobs.report.tables import Row, Tables, read
-from kordon.testing import report_sample
+from kordon.testing.audits import report_sample
 from kordon.testing.cluster import Cluster
 
 HOSTILE: Final = (

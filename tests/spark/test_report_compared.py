@@ -19,7 +19,7 @@ from kordon.spark_jobs.report.compare import Former, Mark
 from kordon.spark_jobs.report.page import render, report_of
 from kordon.spark_jobs.report.tables import Row, Tables, read
 from kordon.spark_jobs.report_command import report as command
-from kordon.testing import report_sample
+from kordon.testing.audits import report_sample
 
 HALF: Final = len(report_sample.RULES) - 1
 """Ranges that the sample's first micro-batch has found right: one of each rule but the one that is broken."""

@@ -12,7 +12,8 @@ import pytest
 from kordon.spark_jobs import report
 from kordon.spark_jobs.report.compare import Former
 from kordon.spark_jobs.report.tables import read
-from kordon.testing import browser, report_picture, report_sample
+from kordon.testing.audits import report_picture, report_sample
+from kordon.testing.pages import browser
 from kordon.testing.waiting import wait_until
 
 pytestmark = [

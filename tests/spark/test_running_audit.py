@@ -1,6 +1,6 @@
 """`kordon audit run` as a process: what it tells of itself while it runs, how it ends, and where its findings go.
 
-GAPS is its only rule here (`testing/small_audit.py`); the rules have tests of their own.
+GAPS is its only rule here (`testing/audits/small_audit.py`); the rules have tests of their own.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ import psutil
 import pyarrow.parquet as pq
 from prometheus_client.parser import text_string_to_metric_families
 
+from kordon.testing.audits.spark_classes import OPTIONS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_ordinary, read_to_ends, set_configs
 from kordon.testing.ports import free_ports
-from kordon.testing.spark_classes import OPTIONS
 
 _SECONDS: Final = 900.0
 _TOO_SMALL: Final = "10"
@@ -77,7 +77,7 @@ ENVIRONMENT: Final = {**os.environ, OPTIONS: f"{os.environ.get(OPTIONS, '')} -XX
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "kordon.testing.small_audit", "--master", "local[1]", *arguments]
+    return [sys.executable, "-m", "kordon.testing.audits.small_audit", "--master", "local[1]", *arguments]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kordon.testing import spark_classes
+from kordon.testing.audits import spark_classes
 
 
 def test_the_spark_of_tests_has_the_classes_in_its_memory(spark: SparkSession) -> None:

@@ -23,7 +23,7 @@ from kordon.spark_jobs.report.page import report_of
 from kordon.spark_jobs.report.tables import read
 from kordon.spark_jobs.report.verdicts import RuleVerdict, overall
 from kordon.spark_jobs.sources import Reading
-from kordon.testing.rule_histories import History, lines_of
+from kordon.testing.audits.rule_histories import History, lines_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 

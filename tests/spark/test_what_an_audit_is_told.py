@@ -31,7 +31,7 @@ from kordon.spark_jobs.metrics import AuditMetrics, Behind
 from kordon.spark_jobs.sources import Reading
 from kordon.spark_jobs.storage import Storage
 from kordon.spark_jobs.tasks import COLUMNS
-from kordon.testing.judged import table
+from kordon.testing.audits.judged import table
 from kordon.testing.ports import free_ports
 
 pytestmark = pytest.mark.spark

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kordon.proxy.ordering.transactions.events import Protocol
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.exact_transactions import ExactTransactions
 from kordon.testing.plain_connection import PlainConnection
 

@@ -1,6 +1,6 @@
 """Follows pages on a network of their own: types their commands, one after the other, as a reader would.
 
-`python -m kordon.testing.followed_pages PAGE…` makes namespaces for users, networks, mounts and processes, which needs
+`python -m kordon.testing.pages.followed_pages PAGE…` makes namespaces for users, networks, mounts and processes, which needs
 no root. In them are two hosts with a cable between them. One has brokers at the addresses that the pages print. On the
 other one a shell runs the commands of a page, with `kordon` and Kafka's tools on its path. So a page may use whatever
 port and name it likes. Each page finds a cluster without topics. It prints a line of JSON for each page.
@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import yaml
 
-from kordon.testing import compose_stand_in, forked_commands
+from kordon.testing import forked_commands
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.jars import PROJECT, kafka_version
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.kafka_tools import TOOLS, tool_command
-from kordon.testing.page_commands import FIRST, ON_A_NETWORK, Block, Step, blocks, is_shown, steps
+from kordon.testing.pages import compose_stand_in
+from kordon.testing.pages.page_commands import FIRST, ON_A_NETWORK, Block, Step, blocks, is_shown, steps
 from kordon.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ _SECONDS: Final = 300.0
 """For a page."""
 _STEP_SECONDS: Final = 60.0
 _READY_SECONDS: Final = 30.0
-_MODULE: Final = "kordon.testing.followed_pages"
+_MODULE: Final = "kordon.testing.pages.followed_pages"
 _INSIDE: Final = "--inside"
 
 

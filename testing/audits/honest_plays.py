@@ -15,10 +15,10 @@ from typing import Any, Final
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
+from kordon.testing.audits.fault_plays import GROWN, PARTITIONS, Stage, doubled_sequence
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, Writer, read_from_0
-from kordon.testing.fault_plays import GROWN, PARTITIONS, Stage, doubled_sequence
 from kordon.testing.managed_clients import (
     Sender,
     assert_all_once_and_in_order,

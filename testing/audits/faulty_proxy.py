@@ -1,4 +1,4 @@
-"""`python -m kordon.testing.faulty_proxy FAULT[:OF] PROGRAM run …`: a `kordon` but for one promise (`faults.py`).
+"""`python -m kordon.testing.audits.faulty_proxy FAULT[:OF] PROGRAM run …`: a `kordon` but for one promise (`faults.py`).
 
 PROGRAM is the module that runs it: `kordon.proxy`, or one of tests.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import runpy
 import sys
 
-from kordon.testing.faults import Fault, inject
+from kordon.testing.audits.faults import Fault, inject
 
 if __name__ == "__main__":
     fault, _, of = sys.argv.pop(1).partition(":")

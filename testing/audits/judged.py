@@ -13,7 +13,7 @@ from kordon.spark_jobs.judging.layouts import segments_table
 from kordon.spark_jobs.judging.rule import Rule, State
 from kordon.spark_jobs.judging.rules import belonging, transaction_outcomes
 from kordon.spark_jobs.judging.schema import BATCHES, DECISIONS, GAPS, KEYS, PLACED, READ_TO, STAYS
-from kordon.testing.rule_plays import MicroBatch, Played, Row, gaps_in
+from kordon.testing.audits.rule_plays import MicroBatch, Played, Row, gaps_in
 
 
 def play(rule: Rule, micro_batches: Iterable[MicroBatch | Sequence[Row]]) -> Played:

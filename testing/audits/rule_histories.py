@@ -17,8 +17,8 @@ from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.identity import JANITOR
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.segments import Segment
-from kordon.testing.rule_batches import batch, read, tagged
-from kordon.testing.rule_plays import Row, decided
+from kordon.testing.audits.rule_batches import batch, read, tagged
+from kordon.testing.audits.rule_plays import Row, decided
 
 LEADER: Final = "leader"
 OTHER: Final = "other"

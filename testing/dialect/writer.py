@@ -18,7 +18,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
 from kordon.proxy.ordering.hashing import linear, slot
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 
 _KEYS: Final = 12
 _PATIENCE_SECONDS: Final = 90.0

@@ -18,9 +18,18 @@ from confluent_kafka.admin import AdminClient
 
 from kordon.client.partitioning import key_hash
 from kordon.proxy.ordering.layout import Layout
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_reader import DialectReader
-from kordon.testing.faults import Fault
+from kordon.testing.audits.faults import Fault
+from kordon.testing.audits.play_requests import (
+    assert_accepted,
+    keyed,
+    new_producer,
+    one_record,
+    produce,
+    read_to,
+    write,
+)
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.reader import DialectReader
 from kordon.testing.individual_member import Committed, IndividualMember
 from kordon.testing.managed_clients import (
     CHANGE_SECONDS,
@@ -33,7 +42,6 @@ from kordon.testing.managed_clients import (
     resize,
 )
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import assert_accepted, keyed, new_producer, one_record, produce, read_to, write
 
 PARTITIONS: Final = 3
 GROWN: Final = 4

@@ -1,4 +1,4 @@
-"""Clients that never log in and send what costs its reader most: `python -m kordon.testing.hostile_rows ADDRESS …`."""
+"""Clients that never log in and send what costs its reader most: `python -m kordon.testing.messages.hostile_rows ADDRESS …`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final
 
 from kordon.proxy.config.config import Limits
-from kordon.testing.smallest_rows import request_of_rows, routes_with_rows
+from kordon.testing.messages.smallest_rows import request_of_rows, routes_with_rows
 
 _LARGE_BYTES: Final = 1024 * 1024
 _END_SECONDS: Final = 5.0

@@ -1,6 +1,6 @@
 """The picture of a report in the README: its verdict and the first topic's timeline, what lies between left out.
 
-`make demo` says where the report of its run is. Of that, `python -m kordon.testing.report_picture REPORT PNG` makes the
+`make demo` says where the report of its run is. Of that, `python -m kordon.testing.audits.report_picture REPORT PNG` makes the
 picture.
 """
 
@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from kordon.testing.browser import Page, browser
+from kordon.testing.pages.browser import Page, browser
 
 WIDTH: Final = 1120
 _NOT_SHOWN: Final = "#since, #rules, #findings, #decisions, .tools"

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.rights import log_in
 from kordon.testing.waiting import wait_until
 

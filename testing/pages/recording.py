@@ -1,4 +1,4 @@
-"""Records `make try` as an animated picture of a terminal: `python -m kordon.testing.recording docs/try.svg`.
+"""Records `make try` as an animated picture of a terminal: `python -m kordon.testing.pages.recording docs/try.svg`.
 
 Lines appear as they did, in the same order; long waits are shortened. The picture needs no script and no network.
 """
@@ -14,7 +14,7 @@ from typing import Final
 
 from rich.console import Console
 
-from kordon.testing.try_it import try_it
+from kordon.testing.pages.try_it import try_it
 
 COMMANDS: Final = ("grow 6", "kill 2", "shrink 3", "")
 _COLUMNS: Final = 98

@@ -10,7 +10,7 @@ from kordon.proxy.ordering.identity import JANITOR, NO_V, tag, writer_id
 from kordon.proxy.ordering.layout import LAYOUT_JSON, Layout
 from kordon.proxy.ordering.transactions.events import Protocol
 from kordon.spark_jobs.judging.layouts import expand
-from kordon.testing.rule_plays import MicroBatch, Row
+from kordon.testing.audits.rule_plays import MicroBatch, Row
 
 TOPIC: Final = "orders"
 

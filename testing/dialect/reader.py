@@ -8,7 +8,7 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from kordon.codecs.dialect import INVALID_PARTITION_METADATA
 from kordon.codecs.split import CONTROL, split
-from kordon.testing.dialect_connection import DialectConnection
+from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.waiting import wait_until
 
 

@@ -1,6 +1,6 @@
 """The folder of an audit as it could be: ten minutes of one topic that goes 3 → 6 → 4, and one writer round Kordon.
 
-`python -m kordon.testing.report_sample DIR` writes it, for whoever changes the page and wants to look at it.
+`python -m kordon.testing.audits.report_sample DIR` writes it, for whoever changes the page and wants to look at it.
 """
 
 from __future__ import annotations

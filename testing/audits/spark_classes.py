@@ -1,7 +1,7 @@
 """The classes of Spark as this Java has loaded them once, kept in the cache folder for each Spark that tests start.
 
 Half of what a short audit costs is to load 13,000 classes from jars. As a program
-(`python -m kordon.testing.spark_classes FOLDER`) it audits three decisions in a folder, so that Java loads them.
+(`python -m kordon.testing.audits.spark_classes FOLDER`) it audits three decisions in a folder, so that Java loads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 """The environment variable with options of Java for each Spark that is started on this machine."""
 _QUIETLY: Final = "-Xlog:disable"
 """Java would tell on the standard output which classes it cannot keep."""
-_PROGRAM: Final = "kordon.testing.spark_classes"
+_PROGRAM: Final = "kordon.testing.audits.spark_classes"
 _END_SECONDS: Final = 1200
 """Against hanging only: Java writes 170 MB of classes when it ends."""
 

@@ -15,9 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kordon.codecs.decision import Kind
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_reader import DialectReader, records_of
-from kordon.testing.fault_plays import (
+from kordon.testing.audits.fault_plays import (
     GROWN,
     PARTITIONS,
     Stage,
@@ -30,10 +28,12 @@ from kordon.testing.fault_plays import (
     transactional,
     write_after_fence,
 )
-from kordon.testing.faults import Fault
+from kordon.testing.audits.faults import Fault
+from kordon.testing.audits.play_requests import assert_accepted, new_producer, one_record, produce, write
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.reader import DialectReader, records_of
 from kordon.testing.managed_clients import create_managed, resize
 from kordon.testing.plain_connection import PlainConnection
-from kordon.testing.play_requests import assert_accepted, new_producer, one_record, produce, write
 from kordon.testing.waiting import wait_until
 
 _PATIENCE_SECONDS: Final = 60.0

@@ -12,9 +12,9 @@ from enum import StrEnum
 from random import Random
 from typing import Any, Final
 
-from kordon.testing.rule_batches import layout_rows, read
-from kordon.testing.rule_histories import History
-from kordon.testing.rule_plays import MicroBatch, Row
+from kordon.testing.audits.rule_batches import layout_rows, read
+from kordon.testing.audits.rule_histories import History
+from kordon.testing.audits.rule_plays import MicroBatch, Row
 
 _TABLES: Final = ("decisions", "batches", "read_to", "segments", "stays")
 

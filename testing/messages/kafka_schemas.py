@@ -1,6 +1,6 @@
 """Kafka's own schemas of its messages, out of the kafka-clients jar, and what one version has changed in them.
 
-By hand: `python -m kordon.testing.kafka_schemas 4.3 4.4` prints what is new in 4.4.
+By hand: `python -m kordon.testing.messages.kafka_schemas 4.3 4.4` prints what is new in 4.4.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _rows(fields: list[Schema], common: Mapping[str, list[Schema]], path: str) -
 
 def main() -> None:
     """Prints what one Kafka has changed against another."""
-    parser = argparse.ArgumentParser(prog="python -m kordon.testing.kafka_schemas", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m kordon.testing.messages.kafka_schemas", description=main.__doc__)
     for name in ("before", "after"):
         parser.add_argument(name, metavar=name.upper(), help=f"{', '.join(VERSIONS)}, or a version in full")
     told = parser.parse_args()

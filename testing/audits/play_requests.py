@@ -9,8 +9,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code, name_of
-from kordon.testing.dialect_connection import DialectConnection
-from kordon.testing.dialect_reader import next_offset
+from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.dialect.reader import next_offset
 from kordon.testing.plain_connection import PlainConnection
 
 _STOCK_PRODUCE: Final = 9

@@ -1,6 +1,6 @@
 """Writes `codecs/bodies.pyi`, the types of the messages that Kordon looks into, from the tables of messages.
 
-`python -m kordon.testing.make_bodies` writes it anew after a change of a table or of `API_KEYS`.
+`python -m kordon.testing.messages.make_bodies` writes it anew after a change of a table or of `API_KEYS`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ API_KEYS: Final = (
     apis.PARTITION_LEADER_EPOCHS,
 )
 """Whose requests and responses have types."""
-_HEAD: Final = '''"""Made by `python -m kordon.testing.make_bodies`; `bodies.py` says what this is."""
+_HEAD: Final = '''"""Made by `python -m kordon.testing.messages.make_bodies`; `bodies.py` says what this is."""
 
 # mypy: disable-error-code=override
 # pyright: reportIncompatibleMethodOverride=false

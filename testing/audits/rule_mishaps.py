@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kordon.testing.rule_batches import batch, tagged
-from kordon.testing.rule_histories import LEADER, OTHER, History
+from kordon.testing.audits.rule_batches import batch, tagged
+from kordon.testing.audits.rule_histories import LEADER, OTHER, History
 
 
 class Mishaps(History):

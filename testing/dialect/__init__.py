@@ -1,0 +1,1 @@
+"""Clients of the dialect that do exactly what a test tells them."""
