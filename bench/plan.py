@@ -154,6 +154,36 @@ class Transacting:
 
 
 @dataclass(frozen=True)
+class Sources:
+    """Producers in a group, beside one without (`bench/sources.py`)."""
+
+    transactions: int = 600
+    rounds: int = 5
+    """Of transactions."""
+    takeovers: int = 5
+    """By each kind of programs."""
+    partitions: int = 1_000
+    members: int = 100
+    per_transaction: int = 500
+    record_bytes: int = 100
+    warm_up: int = 50
+
+    @property
+    def name(self) -> str:
+        return f"sources, transactions of {self.per_transaction} x {self.record_bytes} B"
+
+    @property
+    def rebalance(self) -> str:
+        """The case of one more member."""
+        return f"sources, {self.partitions:,} partitions are shared by {self.members} members"
+
+    @property
+    def takeover(self) -> str:
+        """The case of programs that are killed."""
+        return "sources, kill -9 with a session of 6 s"
+
+
+@dataclass(frozen=True)
 class Groups:
     """Groups work on records of a topic of 3 partitions, each of which takes 20 ms (`bench/peers.py`)."""
 
@@ -211,6 +241,7 @@ class Part(Enum):
     LIVE = "live"
     SDK = "sdk"
     TRANSACTIONS = "transactions"
+    SOURCES = "sources"
     COOPERATIVE = "cooperative"
     MATRIX = "matrix"
     AUDIT = "audit"
@@ -240,6 +271,7 @@ class Plan:
     live: tuple[Live, ...]
     sdk: Sdk
     transactions: tuple[Transacting, ...]
+    sources: Sources
     cooperative: tuple[Groups, ...]
     audit: tuple[Audited, ...]
     with_tls: bool = True
@@ -309,6 +341,7 @@ PROFILES: Final = {
         live=(Live(60, 24, 4, 0, 20), Live(60, 24, 4, 100, 20)),
         sdk=Sdk(500, 500_000),
         transactions=_transactions(200_000, 50, 200),
+        sources=Sources(),
         cooperative=(Groups(), _BLOCKED),
         audit=(_NEARLY_NOTHING, Audited(75, 24), Audited(300, 12), Audited(750, 10)),
     ),
@@ -328,6 +361,7 @@ PROFILES: Final = {
         live=(Live(15, 24, 4, 0, 10), Live(15, 24, 4, 100, 10)),
         sdk=Sdk(500, 250_000),
         transactions=_transactions(100_000, 30, 200),
+        sources=Sources(transactions=300, rounds=3, takeovers=2),
         cooperative=(Groups(seconds=20, rounds=1), replace(_BLOCKED, records=150_000, seconds=8, blocked_seconds=20)),
         audit=(_NEARLY_NOTHING, Audited(300, 8)),
     ),
@@ -350,6 +384,7 @@ PROFILES: Final = {
         live=(Live(2, 8, 2, 5, 2),),
         sdk=Sdk(500, 5_000),
         transactions=_transactions(2_000, 3, 10),
+        sources=Sources(20, rounds=1, takeovers=0, partitions=20, members=4, warm_up=5),
         cooperative=(Groups(20_000, 100, 4, 2, 10, seconds=2, blocked_seconds=5, rounds=1),),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),
     ),

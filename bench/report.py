@@ -58,6 +58,13 @@ _AUDIT_FIGURES: Final = (
     (results.AUDIT_UNKNOWN, "unknown", 0),
 )
 _CPU: Final = (results.PRODUCE_CPU, results.CONSUME_CPU)
+_SOURCE_FIGURES: Final = (
+    (results.TRANSACTIONS, "transactions/s", 1),
+    (results.REBALANCE_SECONDS, "shared out after s", 2),
+    (results.CPU_MS, "CPU ms of the client", 1),
+    (results.TAKEOVER_SECONDS, "silent s", 1),
+    (results.DOUBLED, "records doubled", 0),
+)
 _WHO_PAUSES: Final = (
     (results.SEALED, "sealed partitions"),
     (results.OTHERS, "connections that carry nothing sealed"),
@@ -103,6 +110,13 @@ _HOW: Final = """\
   one of a managed topic waits for its layout. What a transaction costs does not depend on its records, so it is most
   of a small one's processor time and little of a large one's. An *acknowledged write* is the median of what the same
   producer waits for without transactions.
+- **Sources**: `SourceProducer` and `OrderedProducer` send the same transactions by turns, one after the other, from
+  this process (`bench/sources.py`). Then one more member joins a group, all of which are in one process, with a
+  heartbeat each 500 ms; it is over when each has its share. Of two programs that share a source that grows 20 times a
+  second, one is killed; what is silent is its part of the source, by the times of records, and a session lasts from
+  the last heartbeat. The programs with Java's clients are those of docs/sources.md. Kafka Connect has two distributed
+  workers with exactly-once support and a connector that counts, and is told to rebalance at once
+  (scheduled.rebalance.max.delay.ms=0; 5 minutes by default).
 - **Groups**: handlers wait 20 ms for each record of a topic of 3 partitions, or of V = 96 virtual ones on 3
   (`bench/peers.py`). A stock consumer and a member of a share group work on one record at a time, all of them in one
   process on librdkafka. A process with a `CooperativeConsumer`, or with Confluent's Parallel Consumer 0.5.3.3 in the
@@ -163,7 +177,8 @@ def report(figures: Results, picture: str) -> str:
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
     lines += _requests(figures) + _live(figures)
-    lines += _sdk_tables(figures) + _groups(figures) + _transactions(figures) + _audit_table(figures) + _matrix(figures)
+    lines += _sdk_tables(figures) + _groups(figures) + _transactions(figures)
+    lines += _sources(figures) + _audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
     return "\n".join(lines)
 
@@ -319,6 +334,20 @@ def _transactions(figures: Results) -> list[str]:
     return _section("Transactions", names, rows)
 
 
+def _sources(figures: Results) -> list[str]:
+    """Draws what producers in a group cost, and how they take over; nothing where that was not measured."""
+    lines: list[str] = []
+    for case in figures.sources:
+        rows: list[list[str]] = []
+        found = figures.contenders(case)
+        titles = [each for each in _SOURCE_FIGURES if any(figures.spread(case, name, each[0]) for name in found)]
+        for contender in found:
+            cells = (_shown(figures.spread(case, contender, name), digits) for name, _, digits in titles)
+            rows.append([contender, *cells])
+        lines += _section(case, ["producers", *(title for _, title, _ in titles)], rows)
+    return lines
+
+
 def _groups(figures: Results) -> list[str]:
     """Draws how groups work on slow records; nothing where that was not measured."""
     lines: list[str] = []
@@ -371,6 +400,7 @@ def _matrix(figures: Results) -> list[str]:
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls, figures.log}
     others = (figures.managed, figures.resizes, figures.holding, figures.sdk, figures.transactions)
+    others += (figures.sources,)
     return case not in special.union(*others, figures.cooperative, figures.audit)
 
 

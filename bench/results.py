@@ -31,6 +31,8 @@ AIOKAFKA_DIRECT: Final = "aiokafka, direct"
 AIOKAFKA_MANAGED: Final = "aiokafka, managed"
 SDK: Final = "SDK"
 """For the SDK: aiokafka's clients on the bare broker, through Kordon on a managed topic, and the SDK's there."""
+BARE: Final = "OrderedProducer"
+SOURCE: Final = "SourceProducer"
 WORKER: Final = "a worker"
 """Measured without a broker."""
 
@@ -52,6 +54,12 @@ PRODUCE_CPU: Final = "produce_cpu_s_per_gb"
 CONSUME_CPU: Final = "consume_cpu_s_per_gb"
 RSS_MB: Final = "peak_rss_mb"
 TRANSACTIONS: Final = "transactions_per_s"
+CPU_MS: Final = "cpu_ms"
+"""Of the client's process: for a transaction, or for a rebalance."""
+REBALANCE_SECONDS: Final = "rebalance_s"
+TAKEOVER_SECONDS: Final = "takeover_s"
+"""Without a record of what the dead one had."""
+DOUBLED: Final = "doubled_records"
 P50_MS: Final = "p50_ms"
 P99_MS: Final = "p99_ms"
 IDLE_MB: Final = "idle_rss_mb"
@@ -111,7 +119,18 @@ STEADY: Final = "steady"
 IDLE: Final = "idle"
 """Kinds of micro-batches. Each is a measurement: its kind stands for the contender, and its number for the round."""
 
-_TUPLES: Final = ("managed", "resizes", "holding", "requests", "live", "sdk", "transactions", "cooperative", "audit")
+_TUPLES: Final = (
+    "managed",
+    "resizes",
+    "holding",
+    "requests",
+    "live",
+    "sdk",
+    "transactions",
+    "sources",
+    "cooperative",
+    "audit",
+)
 """Fields of `Results` that JSON makes lists of."""
 
 
@@ -165,6 +184,8 @@ class Results:
     sdk: tuple[str, ...] = ()
     """The SDK beside aiokafka, then what was measured without a broker."""
     transactions: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Transactions of producers in a group, their rebalance, and who takes over."""
     cooperative: tuple[str, ...] = ()
     """How groups work on slow records, then what acknowledgements cost."""
     audit: tuple[str, ...] = ()

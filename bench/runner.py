@@ -18,6 +18,7 @@ from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
 from kordon.bench.sdk import Way, measure_way, measure_worker
+from kordon.bench.sources import measure_sources
 from kordon.bench.topics import VIRTUAL, Topics
 from kordon.bench.transacting import measure_transactions, ways
 from kordon.testing.proxy_process import ProxyProcess
@@ -86,6 +87,7 @@ class Runner:
             Part.LIVE: self._compare_live,
             Part.SDK: self._compare_sdk,
             Part.TRANSACTIONS: self._compare_transactions,
+            Part.SOURCES: self._compare_sources,
             Part.COOPERATIVE: lambda plan: compare_groups(plan, self._bootstrap, self._progress, self._keep),
             Part.MATRIX: self._compare_matrix,
             Part.AUDIT: self._audit,
@@ -179,6 +181,10 @@ class Runner:
                 )
                 for each in measured:
                     self._keep(each)
+
+    def _compare_sources(self, plan: Plan) -> None:
+        for each in measure_sources(plan.sources, self._bootstrap, self._progress):
+            self._keep(each)
 
     def _resize(self, plan: Plan) -> None:
         for case in plan.resizes:

@@ -134,6 +134,7 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         live=tuple(case.name for case in plan.live),
         sdk=(plan.sdk.name, *WORKER_CASES),
         transactions=tuple(case.name for case in plan.transactions),
+        sources=(plan.sources.name, plan.sources.rebalance, plan.sources.takeover),
         cooperative=(*(case.name for case in plan.cooperative), ACKNOWLEDGING),
         audit=tuple(case.name for case in plan.audit),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),

@@ -33,6 +33,9 @@ MIN_OTHERS_KEEP: Final = 0.95
 MAX_ACKNOWLEDGED_US: Final = 2.0
 MAX_COMMIT_BYTES: Final = 24_000.0
 MIN_SDK: Final = 0.9
+MAX_REBALANCE_SECONDS: Final = 3.0
+MAX_SILENT_SECONDS: Final = 8.0
+"""The session, and two seconds."""
 MAX_GATE_SHARE: Final = 0.05
 """Of a worker's time for a Fetch that brings records."""
 MAX_HEARTBEATS_CORES: Final = 0.2
@@ -96,6 +99,7 @@ def verdicts(figures: Results) -> list[Verdict]:
         found += _pauses(figures, case)
     for case in figures.transactions:
         found += _transactions(figures, case)
+    found += _sources(figures, *figures.sources) if figures.sources else []
     for case in figures.cooperative:
         found += _groups(figures, case)
     for case in figures.audit:
@@ -177,6 +181,18 @@ def _sdk(figures: Results, case: str, *of_worker: str) -> Iterator[Verdict]:
         what = f"cores for a {many} from each member every 3 s, all with another position"
         yield from _most(what, cores[-1][1], MAX_HEARTBEATS_CORES)
         yield from _most(f"CPU of a {many}, of a {few}", most / least, MAX_GROWTH)
+
+
+def _sources(figures: Results, case: str, rebalance: str, takeover: str) -> Iterator[Verdict]:
+    """Judges producers in a group."""
+    share = ratio(figures, case, results.SOURCE, results.TRANSACTIONS, results.BARE)
+    yield from _least(f"transactions/s of those of a bare producer, {case}", share, MIN_SDK)
+    seconds = _median(figures, rebalance, results.SOURCE, results.REBALANCE_SECONDS)
+    yield from _most(f"one more member, {rebalance}", seconds, MAX_REBALANCE_SECONDS, "{:.1f} s")
+    silent = _median(figures, takeover, results.SOURCE, results.TAKEOVER_SECONDS)
+    yield from _most(f"silence, {takeover}", silent, MAX_SILENT_SECONDS, "{:.1f} s")
+    doubled = _median(figures, takeover, results.SOURCE, results.DOUBLED)
+    yield from _most(f"records doubled, {takeover}", doubled, 0, "{:.0f}")
 
 
 def _groups(figures: Results, case: str) -> Iterator[Verdict]:

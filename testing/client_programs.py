@@ -63,7 +63,7 @@ def streams_word_count() -> list[str]:
     return [_need("java"), "-Xmx256m", "-XX:TieredStopAtLevel=1", *end]
 
 
-def connect_worker(folder: Path, bootstrap: str, port: int) -> list[str]:
+def connect_worker(folder: Path, bootstrap: str, port: int, *, session_ms: int = 10_000) -> list[str]:
     """Returns the command of a distributed worker of Kafka Connect that writes exactly once; raises MissingTool.
 
     Its plugins are `Numbers`, which counts.
@@ -71,6 +71,7 @@ def connect_worker(folder: Path, bootstrap: str, port: int) -> list[str]:
     Args:
         folder: For its configuration.
         port: Of its REST interface, on this machine.
+        session_ms: After which the other workers take it for dead; the default is Connect's.
     """
     jars = tools_dir(kafka_version())
     end = java_program(_SOURCES / "connect" / "Numbers.java", jars)
@@ -79,7 +80,7 @@ def connect_worker(folder: Path, bootstrap: str, port: int) -> list[str]:
         "bootstrap.servers": bootstrap, "group.id": "connect", "exactly.once.source.support": "enabled",
         "key.converter": text, "value.converter": text, "listeners": f"http://127.0.0.1:{port}",
         "offset.flush.interval.ms": 500, "plugin.discovery": "only_scan", "scheduled.rebalance.max.delay.ms": 0,
-        "producer.transaction.timeout.ms": 10_000,
+        "producer.transaction.timeout.ms": 10_000, "session.timeout.ms": session_ms,
     }  # fmt: skip
     told |= {f"{name}.storage.topic": f"connect-{name}" for name in ("config", "offset", "status")}
     told |= {f"{name}.storage.replication.factor": 1 for name in ("config", "offset", "status")}
