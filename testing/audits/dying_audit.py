@@ -1,4 +1,4 @@
-"""`python -m kordon.testing.audits.dying_audit FILES OUT STEP`: an audit of decision files that kills itself, by SIGKILL."""
+"""`python -m kordon.testing.audits.dying_audit FILES OUT STEP`: an audit that kills itself, by SIGKILL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m kordon.testing.audits.many_micro_batches FILES OUT EVENTS`: an audit of decision files, in tiny micro-batches.
+"""`python -m kordon.testing.audits.many_micro_batches FILES OUT EVENTS`: an audit in tiny micro-batches.
 
 Spark's event log of it is in EVENTS.
 """

@@ -1,7 +1,7 @@
 """The picture of a report in the README: its verdict and the first topic's timeline, what lies between left out.
 
-`make demo` says where the report of its run is. Of that, `python -m kordon.testing.audits.report_picture REPORT PNG` makes the
-picture.
+`make demo` says where the report of its run is. Of that, `python -m kordon.testing.audits.report_picture REPORT PNG`
+makes the picture.
 """
 
 from __future__ import annotations
