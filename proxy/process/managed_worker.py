@@ -256,6 +256,11 @@ class ManagedWorker:
     def _may_mark(self, topic: str, epoch: int, fence: str | None) -> bool:
         return self.layout_member.may_mark(topic, epoch, fence)
 
+    def _look_at_own(self, topics: Collection[str]) -> None:
+        """Takes in which topics of Kordon's own there are."""
+        self.source_topics.look(topics)
+        self.individual_commits.look(topics)
+
     def _names_managed(self) -> list[str]:
         return [topic.name for topic in self.topics]
 
@@ -264,11 +269,6 @@ class ManagedWorker:
         return leading.topics if leading is not None and leading.controller is not None else None
 
     def _asks_rights(self) -> bool:
-    def _look_at_own(self, topics: Collection[str]) -> None:
-        """Takes in which topics of Kordon's own there are."""
-        self.source_topics.look(topics)
-        self.individual_commits.look(topics)
-
         """Whether clients differ in what they may do, or have to log in to do anything."""
         return self._authorizer.present or self._topology.config.sasl is not None
 
