@@ -50,6 +50,7 @@ _BROKER_RESOURCE: Final = 4
 _SET: Final = 0
 """Of IncrementalAlterConfigs (KIP-339)."""
 _AUTHORIZER: Final = "authorizer.class.name"
+_COMMITS_KEPT: Final = "offsets.retention.minutes"
 _PRODUCERS_REMEMBERED: Final = "producer.id.expiration.ms"
 _REMEMBERED_BEFORE: Final = "transactional.id.expiration.ms"
 """What brokers went by before they had the other (KIP-854, Kafka 3.5)."""
@@ -171,6 +172,16 @@ class TopicsAdmin:
                 return None
             times.append(int(told))
         return max(times, default=None)
+
+    async def commits_kept_seconds(self) -> float | None:
+        """Returns for how long brokers keep the commits of a group without members; None where they do not tell it."""
+        try:
+            nodes = [each.node_id for each in (await self._brokers.metadata([])).brokers]
+            results = await asyncio.gather(*(self._ask_broker(node, [_COMMITS_KEPT]) for node in nodes))
+        except UpstreamUnavailable:
+            return None
+        told = [config.value for result in results for config in result.configs if config.name == _COMMITS_KEPT]
+        return min((60.0 * int(each) for each in told if each), default=None)
 
     async def unverifying(self) -> list[int]:
         """Returns the brokers that take a transactional batch without asking its coordinator whether it is expected.

@@ -207,6 +207,8 @@ MANAGED: Final[tuple[Family[ManagedLook], ...]] = (
     gauge("kordon_source_topics", lambda m: len(m.topics.sources), "Source topics of the cluster."),
     counter("kordon_source_refusals_total", lambda m: m.topics.sources.refused,
             "Partitions of requests that source topics have refused, by reason.", "reason"),
+    counter("kordon_source_group_visits_total", lambda m: m.worker.source_groups.outcomes,
+            "Visits to groups of sources without members, so that brokers keep their restart points.", "outcome"),
     counter("kordon_source_topics_records_total", lambda m: _records(m.worker.source_topics.log.tally),
             "Records of __kordon.source_topics.", "kind"),
     counter("kordon_source_topics_failures_total", lambda m: _failures(m.worker.source_topics.log.tally),

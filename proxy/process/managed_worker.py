@@ -60,6 +60,7 @@ from kordon.proxy.own_topics.sources_log import SourcesLog
 from kordon.proxy.process.common_faults import CommonFaults
 from kordon.proxy.process.group_lags import GroupLags
 from kordon.proxy.process.managed_pages import ManagedPages
+from kordon.proxy.process.source_groups import SourceGroups
 from kordon.proxy.reads.gating import Gates
 from kordon.proxy.reads.read_control import ReadControl
 from kordon.proxy.reads.worker_reads import WorkerReads
@@ -157,6 +158,13 @@ class ManagedWorker:
             make_role=self._make_role,
             admit=self._authorizer.admit,
             journal=self.journal,
+        )
+        self.source_groups = SourceGroups(
+            self.topics.sources,
+            brokers,
+            topics_admin,
+            leads=lambda: not self.topics or self._topics_led() is not None,
+            session_ms=ordering.session_ms,
         )
         self._faults = CommonFaults(brokers, ordering.group)
         self.pages = ManagedPages(
@@ -284,6 +292,7 @@ class ManagedWorker:
         look = partial(self._faults.run, lambda: self.pages.is_served)
         self._tasks.keep(look, name="look for faults of all proxies")
         self._tasks.keep(self.lags.run, name="look at the lag of groups")
+        self._tasks.keep(self.source_groups.run, name="visit groups of sources")
 
     async def _learn(self) -> None:
         """Lets requests pass as soon as the layouts are known, or where Kordon may know nothing of the cluster.

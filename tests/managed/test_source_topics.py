@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -15,6 +16,8 @@ from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
 )
 
 from kordon.client import SourceProducer
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.group_visits import visit
 from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import until
@@ -22,6 +25,7 @@ from kordon.testing.waiting import until
 pytestmark = pytest.mark.broker
 
 SECONDS = 30.0
+SESSION_MS = 10_000
 
 
 def committed(bootstrap: str, name: str) -> str:
@@ -102,3 +106,40 @@ def test_a_topic_is_a_source_topic_as_long_as_its_config_says_so(proxies: list[P
         set_source(admin, name, "true")
     (gone,) = admin.delete_topics([name]).values()
     gone.result(SECONDS)
+
+
+async def test_a_group_without_members_is_visited_and_keeps_its_commits(brokers: Brokers, cluster: Cluster) -> None:
+    name = f"source-{uuid.uuid4().hex[:8]}"
+    async with SourceProducer(bootstrap_servers=cluster.bootstrap(), group_id=name, source_partition_count=1) as member:
+        await member.subscribe()
+        async with member.transaction():
+            await member.send(f"data-{name}", b"row")
+            member.restart_at({0: "12:34"})
+        assert not await visit(brokers, name, SESSION_MS), "it has a member"
+    point = committed(cluster.bootstrap(), name)
+    assert await visit(brokers, name, SESSION_MS)
+    assert await visit(brokers, name, SESSION_MS), "the one before has left it"
+    assert committed(cluster.bootstrap(), name) == point
+    assert not await visit(brokers, f"not-{name}", SESSION_MS), "none is made"
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+async def test_restart_points_outlive_the_retention_of_commits() -> None:
+    """With a minute, the least that there is; those of a group on a topic that nobody has declared are gone."""
+    config = {"offsets.retention.minutes": "1", "offsets.retention.check.interval.ms": "1000"}
+    with Cluster.start(config=config) as made, ProxyProcess.start(made.bootstrap()) as proxy:
+        for group, bootstrap in (("kept", proxy.bootstrap), ("lost", made.bootstrap())):
+            async with SourceProducer(bootstrap_servers=bootstrap, group_id=group, source_partition_count=1) as member:
+                await member.subscribe()
+                async with member.transaction():
+                    await member.send("data", b"row")
+                    member.restart_at({0: group})
+        visits = partial(proxy.metric, "kordon_source_group_visits_total", outcome="visited")
+        await until("the other's are gone", lambda: "ks1" not in committed(made.bootstrap(), "lost"), 240.0)
+        before = visits()
+        await until("more visits", lambda: visits() > before + 4, 240.0)
+        async with SourceProducer(
+            bootstrap_servers=proxy.bootstrap, group_id="kept", source_partition_count=1
+        ) as member:
+            assert await member.subscribe() == {0: "kept"}

@@ -45,6 +45,7 @@ KEPT = {
     "renew the lease",
     "sweep connections",
     "sweep the layouts",
+    "visit groups of sources",
     "take configurations",
     "tidy lent epochs",
     "upkeep",
