@@ -27,11 +27,15 @@ _REPLICA_ID_IN_TAGS: Final = 15
 _ID_BYTES: Final = 16
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
+_SESSION: Final = Struct(">ii")
 _MOST_TOPICS: Final = 5_000
 """Stepping over so many takes some 5 ms."""
 _NO_BOUND_BYTES: Final = 2**31 - 1
 """What a whole answer may have where requests do not say (before version 3)."""
 _NO_SESSION: Final = -1
+OWN_SESSIONS: Final = range(0x7B00_0000, 0x7B80_0000)
+"""Ids of sessions that Kordon keeps. One of 256 of a broker's own ids is among them, as these are drawn at random: so
+what has such an id is looked at, but need not be Kordon's."""
 
 # What a row has of partition, current_leader_epoch, fetch_offset and partition_max_bytes. log_start_offset came with
 # version 5 and last_fetched_epoch with 12; tagged fields end a row from then on.
@@ -72,6 +76,7 @@ class FetchLook(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation_level: int
+    session_id: int
     session_epoch: int
     topics: list[FetchTopic]
 
@@ -120,7 +125,7 @@ def _look(view: memoryview, version: int, budget: RowBudget | None) -> FetchLook
     at = 4 if version < _REPLICA_ID_IN_TAGS else 0
     max_wait_ms, min_bytes = _INT32.unpack_from(view, at)[0], _INT32.unpack_from(view, at + 4)[0]
     at += 8
-    max_bytes, isolation_level, session_epoch = _NO_BOUND_BYTES, 0, _NO_SESSION
+    max_bytes, isolation_level, session_id, session_epoch = _NO_BOUND_BYTES, 0, 0, _NO_SESSION
     if version >= 3:
         max_bytes = _INT32.unpack_from(view, at)[0]
         at += 4
@@ -128,13 +133,13 @@ def _look(view: memoryview, version: int, budget: RowBudget | None) -> FetchLook
         isolation_level = view[at]
         at += 1
     if version >= _SESSIONS:
-        session_epoch = _INT32.unpack_from(view, at + 4)[0]
+        session_id, session_epoch = _SESSION.unpack_from(view, at)
         at += 8
     topics: list[FetchTopic] = []
     end = _read_topics(view, at, version, budget, topics)
     if end is None or not _ends(view, end, version):
         return None
-    return FetchLook(max_wait_ms, min_bytes, max_bytes, isolation_level, session_epoch, topics)
+    return FetchLook(max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, topics)
 
 
 def _read_topics(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kordon.codecs.dialect import COOPERATIVE, ORDERED
 from kordon.codecs.errors import TooManyRows, WireError
-from kordon.codecs.fetch_requests import look_fetch_frame
+from kordon.codecs.fetch_requests import OWN_SESSIONS, look_fetch_frame
 from kordon.codecs.headers import RequestHeader, build_request_header, parse_request_header
 from kordon.codecs.look import SIZE_BYTES, Buffer, begins_session, forget_session, look_acks
 from kordon.proxy.core.causes import CloseCause
@@ -94,6 +94,8 @@ class WholeRequests:
     def lets_pass(self, route: Route, frame: Buffer, at: int, end: int) -> bool:
         """Whether a whole Fetch can pass without a decision: it names nothing managed, and ends no session."""
         found = look_fetch_frame(frame, at, end, route.version)
+        if found is not None and found.session_id in OWN_SESSIONS and not found.begins_session:
+            return False
         if found is None or any(self._interception.concerns(each.topic) for each in found.topics):
             return False
         self._has_session = self._has_session or found.begins_session

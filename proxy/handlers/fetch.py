@@ -2,9 +2,11 @@
 
 Clients need the right to read the topic. `proxy/reads/` reads the logs, and records what it gives and refuses.
 
-A session (KIP-227) of the client's broker cannot hold managed topics. A request that continues one and names them is
-answered FETCH_SESSION_ID_NOT_FOUND. Upon that clients name all their partitions, and are answered without a session.
-A client that may not read the topics is told that alone, so the broker's session goes on.
+A client that asks for a session (KIP-227) and names managed topics only gets one of Kordon's, which its connection
+keeps (`reads/fetch_sessions.py`). One that names other topics too gets none, since its broker has only these. A session
+of the broker cannot hold managed topics, and one of Kordon's no others: a request that goes on with either and names
+the wrong ones is answered FETCH_SESSION_ID_NOT_FOUND. Upon that clients name all their partitions. A session ends with
+the client's right to any of its topics, and when one of them is managed no more.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from kordon.codecs import apis
 from kordon.codecs.bodies import FetchRequest as Request
 from kordon.codecs.bodies import FetchResponse as Response
 from kordon.codecs.error_codes import Code
-from kordon.codecs.fetch_requests import FetchLook, look_fetch
+from kordon.codecs.fetch_requests import look_fetch
 from kordon.codecs.messages import response
 from kordon.codecs.row import Row
 from kordon.codecs.turns import ROWS_AT_ONCE
@@ -26,7 +28,8 @@ from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, 
 from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows, named
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.reads.aborted import FetchServer
-from kordon.proxy.reads.fetch_rows import asked_by_look
+from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, asked_by_look, asked_by_table
+from kordon.proxy.reads.fetch_sessions import FetchSession
 
 _NO_SESSION: Final = -1
 _NOTHING_READ: Final[Mapping[str, int]] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1}
@@ -58,18 +61,43 @@ class Fetch(ServedApi[Request, Response]):
         """Serves managed topics. A request that names nothing else is read where it lies, others by the table."""
         look = look_fetch(held.version, held.body, held.budget()) if self._walks else None
         if look is None:
-            return super().decide(held)
+            return self._decide_by_table(held)
+        if not look.begins_session:
+            return self._go_on(held, look.session_id, asked_by_look(held.version, look)) or super().decide(held)
         managed = {held.topics.answers_for(each.topic) for each in look.topics}
         if True not in managed:
             return None
-        if False in managed or not look.begins_session:
+        if False in managed:
             return super().decide(held)
-        return WalkedFetch(self, held, look)
+        held.told.fetches.session = None
+        return WalkedFetch(self, held, asked_by_look(held.version, look))
 
-    async def read(self, held: HeldRequest, look: FetchLook) -> Answer:
+    def _decide_by_table(self, held: HeldRequest) -> Handled:
+        if self._walks and (value := held.read()).get("session_epoch", _NO_SESSION) > 0:
+            handled = self._go_on(held, value.session_id, asked_by_table(held.version, value))
+            if handled is not None:
+                return handled
+        return super().decide(held)
+
+    def _go_on(self, held: HeldRequest, session_id: int, asked: AskedFetch) -> Handled:
+        """Decides on a request that goes on with the connection's session; None: it does not."""
+        kept, topics = held.told.fetches, held.topics
+        session = kept.session
+        if session is None or session.id != session_id:
+            return None
+        if session.epoch != asked.session_epoch:
+            return RefusedSession(held, Code.INVALID_FETCH_SESSION_EPOCH)
+        if session.has_ids != (asked.version >= IDS_SINCE):
+            return RefusedSession(held, Code.FETCH_SESSION_TOPIC_ID_ERROR)
+        if not all(topics.answers_for(each.name or each.topic_id) for each in (*session.topics, *asked.topics)):
+            kept.session = None
+            return RefusedSession(held, Code.FETCH_SESSION_ID_NOT_FOUND)
+        session.advance()
+        return WalkedFetch(self, held, asked, session)
+
+    async def read(self, held: HeldRequest, asked: AskedFetch, session: FetchSession | None) -> Answer:
         """Answers a request that names managed topics only."""
-        answer = await self._readers.read(asked_by_look(held.version, look), held.client)
-        return self._built(held, answer)
+        return self._built(held, await self._readers.read(asked, held.client, held.told.fetches, session))
 
     async def serve(self, version: int, request: Request, client: Client) -> Response:
         """Reads what a request asks for."""
@@ -94,38 +122,59 @@ class Fetch(ServedApi[Request, Response]):
         count = sum(len(row.get("partitions", ())) for row in self.rows.topics_of(answer))
         return build() if count < ROWS_AT_ONCE else build
 
-    async def _end_session(self, held: HeldRequest, part: Awaitable[Response] | None) -> bytes:
+    async def _end_session(self, held: HeldRequest, part: Awaitable[Response] | None) -> Answer:
         if part is not None:
             await part
-        answer = Response(error_code=Code.FETCH_SESSION_ID_NOT_FOUND)
-        held.shared.refusals.whole(held.client, self.key, answer)
-        return response(self.key).build(held.version, answer)
+        return await RefusedSession(held, Code.FETCH_SESSION_ID_NOT_FOUND).answer(None)
 
 
 class WalkedFetch(ServedRequest):
-    """A Fetch that names managed topics only and continues no session, as it was read where it lies."""
+    """A Fetch of managed topics only.
+
+    Args:
+        asked: What it asks for.
+        session: That it goes on with; None: it names all its partitions.
+    """
 
     right = Fetch.right
 
-    def __init__(self, handler: Fetch, held: HeldRequest, look: FetchLook) -> None:
+    def __init__(
+        self, handler: Fetch, held: HeldRequest, asked: AskedFetch, session: FetchSession | None = None
+    ) -> None:
         self._handler = handler
         self._held = held
-        self._look = look
+        self._asked = asked
+        self._session = session
 
     def names(self) -> Iterable[str]:
-        """Returns the names of its topics."""
-        topics = self._held.topics
-        return (
-            each.topic if isinstance(each.topic, str) else named("", each.topic, topics) for each in self._look.topics
-        )
+        """Returns the names of its topics, those of the session included."""
+        topics = self._asked.topics if self._session is None else (*self._session.topics, *self._asked.topics)
+        return (named(each.name, each.topic_id, self._held.topics) for each in topics)
 
     def refuse(self, codes: Mapping[str, int]) -> ServedRequest:
-        """Takes topics out; the table reads the request for that."""
+        """Takes topics out; the table reads the request for that. A session ends."""
+        if self._session is not None:
+            self._held.told.fetches.session = None
+            return RefusedSession(self._held, Code.FETCH_SESSION_ID_NOT_FOUND)
         return ServedTopics(self._handler, self._held, self._held.read()).refuse(codes)
 
     async def answer(self, part: BrokerPart) -> Answer:
         """Reads what it asks for."""
-        return await self._handler.read(self._held, self._look)
+        return await self._handler.read(self._held, self._asked, self._session)
+
+
+class RefusedSession(ServedRequest):
+    """A Fetch that goes on with a session that cannot go on."""
+
+    def __init__(self, held: HeldRequest, code: Code) -> None:
+        self._held = held
+        self._code = code
+
+    async def answer(self, part: BrokerPart) -> Answer:
+        """Says so; upon that clients name all their partitions."""
+        answer = Response(error_code=int(self._code))
+        self._held.shared.refusals.whole(self._held.client, Fetch.key, answer)
+        return response(Fetch.key).build(self._held.version, answer)
 
 
 def _continues_session(value: Request) -> bool:

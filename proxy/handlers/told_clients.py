@@ -12,6 +12,7 @@ from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.error_codes import Code
 from kordon.proxy.decisions.events import OwnError, topic_fields
 from kordon.proxy.ordering.takeover import may_be_shown
+from kordon.proxy.reads.fetch_sessions import KeptFetches
 
 if TYPE_CHECKING:
     from kordon.codecs.bodies import DescribeTopicPartitionsResponse, MetadataResponse
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
 
 
 class ToldClient:
-    """What a client was told."""
+    """What a client was told.
+
+    Attributes:
+        fetches: What is kept of its Fetch requests.
+    """
 
     def __init__(self, client: Client, topics: ManagedTopics, journal: Journal) -> None:
         self.client = client
         self._topics = topics
         self._journal = journal
+        self.fetches = KeptFetches()
         self._epochs: dict[str, int] = {}
         """By topic, the layout epoch that it was told last."""
 

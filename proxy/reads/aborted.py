@@ -11,6 +11,7 @@ it returns records for.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 
 from kordon.codecs.bodies import (
@@ -29,7 +30,10 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.fetch_requests import fetch_committed
 from kordon.proxy.kafka.leaders import Leaders
-from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, found_topic, pieces_of
+from kordon.proxy.reads.fetch_handler import Complete
+from kordon.proxy.reads.fetch_rows import READ_COMMITTED, AskedFetch, pieces_of
+from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
+from kordon.proxy.reads.fetching import GivenRow
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.views import VIRTUAL, View
 
@@ -44,11 +48,20 @@ Aborted = dict[tuple[int, int], FetchResponseAbortedTransaction]
 class FetchServer(Protocol):
     """Answers Fetch."""
 
-    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
+    async def serve(
+        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
+    ) -> FetchResponse:
         """Answers a request that names managed topics only."""
         ...
 
-    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
+    async def read(
+        self,
+        asked: AskedFetch,
+        client: Client,
+        kept: KeptFetches | None = None,
+        session: FetchSession | None = None,
+        complete: Complete | None = None,
+    ) -> FetchResponse:
         """Answers a request that means virtual partitions."""
         ...
 
@@ -81,26 +94,27 @@ class ReadCommitted:
         self._topics = topics
         self._leaders = leaders
 
-    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
+    async def serve(
+        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
+    ) -> FetchResponse:
         """Answers a request that names managed topics only; returns the response's fields."""
-        answer = await self._readers.serve(version, request, client)
-        return await self._completed(asked_by_table(version, request), answer)
+        is_committed = request.get("isolation_level", 0) == READ_COMMITTED
+        return await self._readers.serve(version, request, client, self._complete_all if is_committed else complete)
 
-    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
+    async def read(
+        self,
+        asked: AskedFetch,
+        client: Client,
+        kept: KeptFetches | None = None,
+        session: FetchSession | None = None,
+        complete: Complete | None = None,
+    ) -> FetchResponse:
         """Answers a request that means virtual partitions; returns the response's fields."""
-        return await self._completed(asked, await self._readers.read(asked, client))
+        complete = self._complete_all if asked.is_committed else complete
+        return await self._readers.read(asked, client, kept, session, complete)
 
-    async def _completed(self, asked: AskedFetch, answer: FetchResponse) -> FetchResponse:
-        if asked.is_committed:
-            pairs = zip(asked.topics, answer.responses, strict=True)
-            rows = [
-                (found_topic(self._topics, topic), row, offset)
-                for topic, told in pairs
-                for (_, _, offset, _), row in zip(topic.rows, told.partitions, strict=True)
-                if row["records"]
-            ]
-            await asyncio.gather(*(self._complete(topic, row, offset) for topic, row, offset in rows if topic))
-        return answer
+    async def _complete_all(self, given: Sequence[GivenRow]) -> None:
+        await asyncio.gather(*(self._complete(topic, row, offset) for topic, offset, row in given))
 
     async def _complete(self, topic: ManagedTopic, row: FetchResponsePartition, offset: int) -> None:
         past = self._past(topic, row, offset)

@@ -2,10 +2,14 @@
 
 A request is answered as a broker answers it: at once if there is enough, else when `max_wait_ms` has passed. Each of
 its partitions is carried on (`fetching.py`) through what the worker has read already (`logs.py`); what is missing is
-waited for, and many readers wait for one read.
+waited for, and many readers wait for one read. What rests goes on resting in the connection's next request
+(`fetch_sessions.py`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
 from kordon.codecs.bodies import FetchRequest, FetchResponse
 from kordon.codecs.error_codes import Code
@@ -13,10 +17,17 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import NO_COUNT
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, found_topic, refuse_fetch
-from kordon.proxy.reads.fetching import Fetching
+from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches, ReaderMemory, whole_answer
+from kordon.proxy.reads.fetching import FetchedRows, Fetching, GivenRow
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.gating import Gates
+from kordon.proxy.reads.resting import NamedTopic, Rests
 from kordon.proxy.reads.worker_reads import WorkerReads
+
+Complete: TypeAlias = Callable[[Sequence[GivenRow]], Awaitable[object]]
+"""Adds to rows, in place, what read_committed consumers are told beside records."""
+_BEGINS: int = 0
+"""The session epoch of a request that begins a session."""
 
 
 class FetchHandler:
@@ -25,33 +36,100 @@ class FetchHandler:
     Args:
         gates: Of the worker, where clients speak the dialect and mean physical partitions; None: they mean virtual
             ones.
+        memory: What may be kept of all connections.
     """
 
-    def __init__(self, reads: WorkerReads, gates: Gates | None = None) -> None:
+    def __init__(self, reads: WorkerReads, gates: Gates | None = None, memory: ReaderMemory | None = None) -> None:
         self._reads = reads
         self._gates = gates
+        self._memory = memory or ReaderMemory()
 
-    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
+    async def serve(
+        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
+    ) -> FetchResponse:
         """Answers a request that names managed topics only; returns the response."""
-        asked = asked_by_table(version, request)
-        if self._gates is not None:
-            self._reads.logs.prune()
-            gate = RequestGate(self._reads, self._gates, request, client)
-            return await Fetching(self._reads, asked, client, gate).run()
-        if any(row.get("undeleted_partition_count", NO_COUNT) != NO_COUNT for row in request.topics):
-            return self._refuse_counts(asked, client)
-        return await self.read(asked, client)
-
-    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
-        """Answers a request that means virtual partitions; returns the response."""
+        asked = asked_by_table(version, request)._replace(session_epoch=-1)
+        if self._gates is None:
+            if any(row.get("undeleted_partition_count", NO_COUNT) != NO_COUNT for row in request.topics):
+                return self._refuse_counts(asked, client)
+            return await self.read(asked, client, complete=complete)
         self._reads.logs.prune()
-        return await Fetching(self._reads, asked, client).run()
+        gate = RequestGate(self._reads, self._gates, request, client)
+        rests = Rests(self._reads, version, is_committed=asked.is_committed, gate=gate)
+        return whole_answer(rests, *await self._rows(asked, client, rests, gate, complete))
+
+    async def read(
+        self,
+        asked: AskedFetch,
+        client: Client,
+        kept: KeptFetches | None = None,
+        session: FetchSession | None = None,
+        complete: Complete | None = None,
+    ) -> FetchResponse:
+        """Answers a request that means virtual partitions; returns the response.
+
+        Args:
+            kept: Of the client's connection; None: nothing is kept.
+            session: That the request goes on with; None: it names all its partitions.
+            complete: Where the client gets committed records only.
+        """
+        self._reads.logs.prune()
+        if session is not None:
+            async with session.lock:
+                return await self._go_on(asked, client, kept or KeptFetches(), session, complete)
+        rests = kept.take_rests(asked) if kept is not None else None
+        if rests is None or asked.session_epoch == _BEGINS:
+            rests = Rests(self._reads, asked.version, is_committed=asked.is_committed)
+        named, rows = await self._rows(asked, client, rests, None, complete)
+        if kept is None:
+            return whole_answer(rests, named, rows)
+        if not self._memory.has_room(kept, sum(len(each.rows) for each in asked.topics)):
+            return whole_answer(rests, named, rows)
+        if asked.session_epoch == _BEGINS:
+            kept.session = FetchSession(asked, rests)
+            return kept.session.first_answer(named, rows)
+        kept.rests = rests
+        return whole_answer(rests, named, rows)
+
+    async def _go_on(
+        self,
+        asked: AskedFetch,
+        client: Client,
+        kept: KeptFetches,
+        session: FetchSession,
+        complete: Complete | None,
+    ) -> FetchResponse:
+        """Answers a request that says what has changed in a session."""
+        asked = session.go_on(asked)
+        if (session.rests.version, session.rests.is_committed) != (asked.version, asked.is_committed):
+            session.rests = Rests(self._reads, asked.version, is_committed=asked.is_committed)
+        _, rows = await self._rows(asked, client, session.rests, None, complete)
+        answer = session.answer(rows)
+        if not session.count or not self._memory.has_room(kept, session.count):
+            kept.drop()
+        return answer
+
+    async def _rows(
+        self,
+        asked: AskedFetch,
+        client: Client,
+        rests: Rests,
+        gate: RequestGate | None,
+        complete: Complete | None,
+    ) -> tuple[list[NamedTopic], FetchedRows]:
+        """Reads; returns what was named, and the rows of those that do not rest."""
+        named = rests.name(asked.topics)
+        fetching = Fetching(self._reads, asked, client, named, rests, gate=gate)
+        rows = await fetching.run()
+        if complete is not None and (given := fetching.given(rows)):
+            await complete(given)
+        return named, rows
 
     def _refuse_counts(self, asked: AskedFetch, client: Client) -> FetchResponse:
         """Refuses a client that counts, as it means physical partitions, on a connection where there are none."""
         for each in asked.topics:
             topic = found_topic(self._reads.topics, each)
-            for partition, _, offset, _ in each.rows:
+            for partition, _, offset, _ in each.rows.values():
                 stream = physical_stream(partition)
                 self._reads.decisions.refused(client, topic, stream, offset, Code.INVALID_REQUEST)
         return refuse_fetch(asked, Code.INVALID_REQUEST)

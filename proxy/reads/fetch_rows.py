@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import islice
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
 from kordon.codecs.bodies import (
     FetchRequest,
+    FetchRequestForgottenTopicsData,
     FetchRequestPartition,
     FetchRequestTopic,
     FetchResponse,
@@ -19,7 +19,7 @@ from kordon.codecs.bodies import (
 from kordon.codecs.error_codes import Code
 from kordon.codecs.fetch_requests import FetchLook, FetchPartition
 from kordon.codecs.messages.fetch import PARTITION_DATA
-from kordon.codecs.primitives import Built, Pieces
+from kordon.codecs.primitives import Pieces
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
@@ -40,7 +40,8 @@ class AskedTopic(NamedTuple):
     name: str
     """"": the request names it by its id."""
     topic_id: UUID
-    rows: list[FetchPartition]
+    rows: dict[int, FetchPartition]
+    """By partition; of two rows for one the last one counts, as it does for brokers."""
 
 
 class AskedFetch(NamedTuple):
@@ -53,13 +54,15 @@ class AskedFetch(NamedTuple):
     is_committed: bool
     """Whether the client gets committed records only."""
     topics: list[AskedTopic]
+    session_epoch: int = -1
+    """0: the request begins a session; above: it goes on with one."""
+    forgotten: Sequence[tuple[str | UUID, Sequence[int]]] = ()
+    """Partitions that a session names no more, by topic."""
 
 
 class AskedPartition(NamedTuple):
     """A partition that a request names."""
 
-    number: int
-    """Of its row, over all topics."""
     topic: ManagedTopic | None
     """None: nobody knows it any more."""
     row: FetchPartition
@@ -69,25 +72,36 @@ class AskedPartition(NamedTuple):
 
 def asked_by_table(version: int, request: FetchRequest) -> AskedFetch:
     """Returns what a request asks for that the table has read."""
+    nothing: list[FetchRequestForgottenTopicsData] = []
     topics = [
-        AskedTopic(row.get("topic", ""), row.get("topic_id", _NO_ID), list(map(_row_by_table, row.partitions)))
+        AskedTopic(row.get("topic", ""), row.get("topic_id", _NO_ID), _by_partition(map(_row_by_table, row.partitions)))
         for row in request.topics
     ]
     is_committed = request.get("isolation_level", 0) == READ_COMMITTED
     max_bytes = request.get("max_bytes", _NO_BOUND_BYTES)
-    return AskedFetch(version, request.max_wait_ms, request.min_bytes, max_bytes, is_committed, topics)
+    forgotten = [
+        (row.get("topic", "") or row.get("topic_id", _NO_ID), row.partitions)
+        for row in request.get("forgotten_topics_data", nothing)
+    ]
+    limits = request.max_wait_ms, request.min_bytes, max_bytes
+    return AskedFetch(version, *limits, is_committed, topics, request.get("session_epoch", -1), forgotten)
 
 
 def asked_by_look(version: int, look: FetchLook) -> AskedFetch:
     """Returns what a request asks for that was read where it lies."""
     topics = [
-        AskedTopic(topic, _NO_ID, each.partitions())
+        AskedTopic(topic, _NO_ID, _by_partition(each.partitions()))
         if isinstance(topic := each.topic, str)
-        else AskedTopic("", topic, each.partitions())
+        else AskedTopic("", topic, _by_partition(each.partitions()))
         for each in look.topics
     ]
     is_committed = look.isolation_level == READ_COMMITTED
-    return AskedFetch(version, look.max_wait_ms, look.min_bytes, look.max_bytes, is_committed, topics)
+    limits = look.max_wait_ms, look.min_bytes, look.max_bytes
+    return AskedFetch(version, *limits, is_committed, topics, look.session_epoch)
+
+
+def _by_partition(rows: Iterable[FetchPartition]) -> dict[int, FetchPartition]:
+    return {row[0]: row for row in rows}
 
 
 def _row_by_table(row: FetchRequestPartition) -> FetchPartition:
@@ -138,24 +152,17 @@ def empty_row(number: int, offset: int, error: int = Code.NONE) -> FetchResponse
 
 
 @lru_cache(_ROWS_KEPT)
-def nothing_new(version: int, partition: int, end: int, start: int) -> FetchResponsePartition:
-    """Makes the row of a partition whose reader has all there is, with its bytes; nobody changes it."""
-    row = told_row(partition, end, start, Pieces())
-    return cast("FetchResponsePartition", Built(row, PARTITION_DATA.build(version, row)))
-
-
-def fetch_answer(topics: Iterable[AskedTopic], rows: Iterator[FetchResponsePartition]) -> FetchResponse:
-    """Makes a response of the rows of its partitions, in the order of the request."""
-    return FetchResponse(
-        session_id=0,  # whoever asked for a session gets none, and sends whole requests
-        responses=[
-            FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[*islice(rows, len(topic.rows))])
-            for topic in topics
-        ],
-    )
+def nothing_new(version: int, partition: int, end: int, start: int) -> bytes:
+    """Writes the row of a partition whose reader has all there is."""
+    return PARTITION_DATA.build(version, told_row(partition, end, start, Pieces()))
 
 
 def refuse_fetch(asked: AskedFetch, error: int) -> FetchResponse:
     """Makes a response that has nothing but an error for each partition asked for."""
-    numbers = (partition for topic in asked.topics for partition, *_ in topic.rows)
-    return fetch_answer(asked.topics, (empty_row(number, -1, error) for number in numbers))
+    topics = [
+        FetchResponseTopic(
+            topic=topic.name, topic_id=topic.topic_id, partitions=[empty_row(each, -1, error) for each in topic.rows]
+        )
+        for topic in asked.topics
+    ]
+    return FetchResponse(responses=topics)

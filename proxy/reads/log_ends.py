@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from kordon.codecs import apis
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import Form, PartitionLeaderRequests, PartitionQuestion, Row
-from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.leaders import Leader, Leaders
 from kordon.proxy.ordering.lookups import LATEST
 
 _FORM: Final = Form(apis.LIST_OFFSETS, range(4, 7), "name", "partition_index", "read ends")
@@ -43,6 +43,10 @@ class LogEnds:
         """Asks leaders for the last stable offsets of whole logs; those that do not answer are missing."""
         rows = await self._ask(topic, partitions, LATEST, _READ_COMMITTED)
         return {q: row["offset"] for q, row in rows.items()}
+
+    def leaders(self, topic: str) -> Mapping[int, Leader] | None:
+        """Returns who leads a topic's partitions, as far as it is known; the same object until it is asked again."""
+        return self._leaders.known(topic)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Returns the leader epoch of a physical partition as far as it is known without asking; -1: it is not."""

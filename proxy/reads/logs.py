@@ -135,7 +135,9 @@ class PartitionLog:
 
     def raise_log_start(self, offset: int) -> None:
         """Notes where a broker says that the log begins."""
-        self.log_start = max(offset, self.log_start or 0)
+        before, self.log_start = self.log_start or 0, max(offset, self.log_start or 0)
+        if self.log_start != before:
+            self._tally.starts += 1
 
     def _is_end(self, offset: int) -> bool:
         """Whether a broker that is asked to read from an offset would wait for records."""

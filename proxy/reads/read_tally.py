@@ -24,6 +24,8 @@ class ReadTally:
     """Views that the bound drove out before all was sent: more of them means that the cache is too small."""
     cached_bytes: int = 0
     """Now."""
+    starts: int = 0
+    """How often the start of a physical log was found to be another one: what readers were told of it is old then."""
     bypassed: Counter[str] = field(default_factory=Counter[str])
     """By topic, batches of writers that went round Kordon, each time they were read (BYPASS-SHARED)."""
     late: Counter[str] = field(default_factory=Counter[str])

@@ -24,7 +24,7 @@ def framed(version: int, body: bytes, tagged: dict[int, bytes] | None = None) ->
     return (len(header) + len(body)).to_bytes(4, "big") + header + body
 
 
-Read = tuple[int, int, int, int, int, list[tuple[str | UUID, list[FetchPartition]]]]
+Read = tuple[int, int, int, int, int, int, list[tuple[str | UUID, list[FetchPartition]]]]
 
 
 def read(found: FetchLook | None) -> Read | None:
@@ -50,7 +50,8 @@ def by_the_table(version: int, body: bytes) -> Read:
         for row in value.topics
     ]
     sizes = value.max_wait_ms, value.min_bytes, value.get("max_bytes", 2**31 - 1)
-    return (*sizes, value.get("isolation_level", 0) & 0xFF, value.get("session_epoch", -1), topics)
+    session = value.get("session_id", 0), value.get("session_epoch", -1)
+    return (*sizes, value.get("isolation_level", 0) & 0xFF, *session, topics)
 
 
 @given(VERSIONS, st.lists(st.integers(0, 300), max_size=4), st.integers(-1, 2))

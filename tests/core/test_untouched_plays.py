@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kordon.codecs import apis
+from kordon.codecs.fetch_requests import OWN_SESSIONS
 from kordon.codecs.messages import request
 from kordon.proxy.config.config import Limits
 from kordon.proxy.core.addresses import Advertised
@@ -176,3 +177,15 @@ def test_a_write_without_an_answer_streams_on_too(version: int) -> None:
     for _ in range(2):
         assert core.receive_requests(memoryview(bytearray(frame)), 0.0) is None
     assert core.in_flight == 0
+
+
+@pytest.mark.parametrize("version", [7, 11, 12, 13, 17])
+def test_what_goes_on_with_a_session_of_kordons_is_decided_on(version: int) -> None:
+    """It may name nothing at all; what goes on with a session of the broker streams on."""
+    service = Some(MANAGED)
+    core = connection(service)
+    sent(core, naming(apis.FETCH, version, OTHER))
+    for session_id, held in ((OWN_SESSIONS.start - 1, 0), (OWN_SESSIONS.start, 1), (OWN_SESSIONS.stop - 1, 2)):
+        fields: dict[str, Any] = {"max_wait_ms": 1, "min_bytes": 1, "session_id": session_id, "session_epoch": 5}
+        sent(core, request_frame(apis.FETCH, version, 1, **fields, topics=[], forgotten_topics_data=[], rack_id=""))
+        assert len(service.decided) == held

@@ -16,7 +16,9 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import Handled, ServedRequest
 from kordon.proxy.handlers.fetch import Fetch, WalkedFetch
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.reads.fetch_handler import Complete
 from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, refuse_fetch
+from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.handled import held
 
@@ -32,11 +34,20 @@ class Readers:
     def __init__(self) -> None:
         self.asked: list[AskedFetch] = []
 
-    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
+    async def serve(
+        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
+    ) -> FetchResponse:
         return await self.read(asked_by_table(version, request), client)
 
-    async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
-        self.asked.append(asked)
+    async def read(
+        self,
+        asked: AskedFetch,
+        client: Client,
+        kept: KeptFetches | None = None,
+        session: FetchSession | None = None,
+        complete: Complete | None = None,
+    ) -> FetchResponse:
+        self.asked.append(asked._replace(forgotten=()))
         return refuse_fetch(asked, 1)
 
 

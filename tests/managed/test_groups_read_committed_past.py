@@ -15,7 +15,10 @@ from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.aborted import ReadCommitted
+from kordon.proxy.reads.fetch_handler import Complete
 from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, pieces_of, told_row
+from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
+from kordon.proxy.reads.fetching import GivenRow
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import create_ordinary, manage, read, resize
@@ -59,15 +62,27 @@ async def fetch(past: Past, isolation_level: int = 1) -> FetchResponsePartition:
     """Fetches the whole past of a topic that had one partition; returns the partition's row."""
 
     class Readers:
-        async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
-            return await self.read(asked_by_table(version, request), client)
+        async def serve(
+            self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
+        ) -> FetchResponse:
+            return await self.read(asked_by_table(version, request), client, complete=complete)
 
-        async def read(self, asked: AskedFetch, client: Client) -> FetchResponse:
+        async def read(
+            self,
+            asked: AskedFetch,
+            client: Client,
+            kept: KeptFetches | None = None,
+            session: FetchSession | None = None,
+            complete: Complete | None = None,
+        ) -> FetchResponse:
             row = told_row(0, -1, -1, Pieces(past.batches))
+            if complete is not None:
+                await complete([GivenRow(topic, 0, row)])
             return FetchResponse(responses=[FetchResponseTopic(topic="orders", partitions=[row])])
 
     topics = ManagedTopics()
-    topics.add(ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2)))
+    topic = ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2))
+    topics.add(topic)
     broker = FakeBroker({"orders": 1}, {FETCH: past.read})
     server = ReadCommitted(Readers(), topics, Leaders(broker))
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]

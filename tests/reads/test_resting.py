@@ -17,8 +17,8 @@ from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads import fetching
-from kordon.proxy.reads.fetching import Fetching
 from kordon.proxy.reads.partition_fetch import PartitionFetch
+from kordon.proxy.reads.resting import Rests
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 from kordon.testing.fake_broker import led
@@ -219,7 +219,7 @@ def test_rest_changes_no_answer(fields: dict[str, int], world: World, places: li
             drawn = zip(born, itertools.cycle(places))
             at = {v: place % (told[v].high_watermark + 2) for v, place in drawn}
             rested = await fetch(readers, at, **fields)
-            with patch.object(Fetching, "_may_rest", return_value=False):
+            with patch.object(Rests, "_may_rest", return_value=False):
                 assert await fetch(readers, at, **fields) == rested
         finally:
             await readers.close()
