@@ -1,6 +1,7 @@
 """A `kordon` but for one promise (`faults.py`).
 
-`python -m kordon.testing.audits.faulty_proxy FAULT[:OF] PROGRAM run …`: PROGRAM is the module that runs it: `kordon.proxy`, or one of tests.
+`python -m kordon.testing.audits.faulty_proxy FAULT[:OF] PROGRAM run …`: PROGRAM is the module that
+runs it: `kordon.proxy`, or one of tests.
 """
 
 from __future__ import annotations

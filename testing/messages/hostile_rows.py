@@ -1,4 +1,7 @@
-"""Clients that never log in and send what costs its reader most: `python -m kordon.testing.messages.hostile_rows ADDRESS …`."""
+"""Clients that never log in and send what costs its reader most.
+
+Run it by `python -m kordon.testing.messages.hostile_rows ADDRESS …`.
+"""
 
 from __future__ import annotations
 
