@@ -197,3 +197,20 @@ def test_a_lost_log_has_groups_go_on_where_their_coordinators_have_them(
 
 def lost(proxy: ProxyProcess) -> bool:
     return proxy.metric("kordon_individual_commits_failures_total", kind="lost") > 0
+
+
+def test_a_proxy_that_takes_none_refuses_them_where_others_do(
+    proxies: list[ProxyProcess], topic: str, open_cluster: Cluster
+) -> None:
+    """Its coordinator would have got an offset without a mark; what the group has done stays."""
+    group = f"{topic}-readers"
+    with ProxyProcess.start(open_cluster.bootstrap()) as other, member_at(proxies[0].bootstrap, group, topic) as member:
+        told = member.ask()
+        assert member.commit(3, (5, 9)) == Committed(Code.NONE, 3)
+        wait_until("it is left out", lambda: other.metric("kordon_individual_commits_left_out") == 1)
+        with member_at(other.bootstrap, group, topic) as elsewhere:
+            elsewhere.incarnation = told.incarnation
+            assert elsewhere.commit(4, (5, 9)).code == Code.INDIVIDUAL_COMMIT_NOT_ALLOWED
+        assert member.ask() == Where(3, ((5, 9),), told.incarnation, "")
+        assert other.events("individual_commits_left_out")
+        assert other.metric("kordon_individual_commits_total", outcome="not_allowed") == 1
