@@ -1,9 +1,9 @@
 """Follows pages on a network of their own: types their commands, one after the other, as a reader would.
 
 `python -m kordon.testing.pages.followed_pages PAGE…` makes namespaces for users, networks, mounts and processes, which
-needs no root. In them are two hosts with a cable between them. One has brokers at the addresses that the pages print. On the
-other one a shell runs the commands of a page, with `kordon` and Kafka's tools on its path. So a page may use whatever
-port and name it likes. Each page finds a cluster without topics. It prints a line of JSON for each page.
+needs no root. In them are two hosts with a cable between them. One has brokers at the addresses that the pages print.
+On the other one a shell runs the commands of a page, with `kordon` and Kafka's tools on its path. So a page may use
+whatever port and name it likes. Each page finds a cluster without topics. It prints a line of JSON for each page.
 
 Kordons have leases of seconds (`short_leases.py`), as pages kill some.
 """
