@@ -60,6 +60,9 @@ class Kind(StrEnum):
     INDIVIDUAL_COMMIT = "individual-commit"
     """A group's member said which offsets of a partition are done, and that stands in the log of claims; `partition`
     is the client's, `last_offset` the stable offset that the coordinator has got."""
+    POINT = "point"
+    """A group of producers committed a restart point of a source, and its coordinator has accepted it; `partition` is
+    the source's."""
     OFFSET_FETCH = "offset-fetch"
     """A client was told which offsets a group has committed of a topic."""
     LIMIT = "limit"

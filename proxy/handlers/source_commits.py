@@ -22,6 +22,7 @@ from kordon.codecs.bodies import (
     OffsetFetchRequest,
     OffsetFetchRequestTopic,
     OffsetFetchResponse,
+    TxnOffsetCommitRequest,
 )
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import offset_fetch
@@ -29,6 +30,10 @@ from kordon.codecs.row import Row
 from kordon.codecs.source_points import OFFSET, Point, UnreadPoint, parse
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Ask, Translate
+from kordon.proxy.decisions.commits import Committer
+from kordon.proxy.decisions.events import OwnError
+from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
+from kordon.proxy.decisions.source_points import PointPlace, restart_point
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
 from kordon.proxy.handlers.own_refusals import refusal
 from kordon.proxy.runtime.log_limits import client_log
@@ -75,12 +80,14 @@ class SourceCommits(ApiHandler):
     Args:
         stock: What is done with commits on other topics.
         numbers: Shared by all handlers of a worker.
+        journal: Where decisions are recorded.
     """
 
     concerns_sources = True
 
-    def __init__(self, stock: ApiHandler, numbers: LastNumbers) -> None:
+    def __init__(self, stock: ApiHandler, numbers: LastNumbers, journal: Journal = NO_JOURNAL) -> None:
         self.key = stock.key
+        self.journal = journal
         self.stock = stock
         self.numbers = numbers
 
@@ -199,11 +206,14 @@ class _SourceCommit(ConferredRequest):
         for at, row_at in self._refused:
             reason = self._refused[at, row_at]
             sources.refused[reason] += 1
+            name = _source(self._value.topics[at], self._held.topics)
+            error = OwnError.about(None, self._handler.key, REFUSED, name=name, rule="POINT-KEPT")
+            self._handler.journal.refused(client, error)
             log.warning(
                 "source_commit_refused",
                 reason=reason,
                 group=self._value.group_id,
-                topic=_source(self._value.topics[at], self._held.topics),
+                topic=name,
                 partition=self._value.topics[at].partitions[row_at].partition_index,
                 client_id=client.client_id,
                 cure=_CURES[reason],
@@ -223,10 +233,23 @@ class _SourceCommit(ConferredRequest):
         return answer
 
     def _note(self, answer: OffsetCommitResponse) -> None:
-        """Keeps the numbers that the coordinator has taken."""
+        """Keeps the numbers that the coordinator has taken, and puts its restart points on record."""
+        value, journal, sources = self._value, self._handler.journal, self._held.topics.sources
+        generation, member = value.get("generation_id_or_member_epoch", -1), value.get("member_id", "")
+        committer = Committer(value.group_id, generation, member, self._handler.key)
+        producer: tuple[int, int] | None = None
+        if self._handler.key == apis.TXN_OFFSET_COMMIT:
+            of_transaction: TxnOffsetCommitRequest = self._held.read()
+            producer = of_transaction.producer_id, of_transaction.producer_epoch
         for (at, row_at), (place, point) in self._points.items():
-            if not answer.topics[at].partitions[row_at].error_code:
-                self._handler.numbers.saw(place, point.number)
+            if answer.topics[at].partitions[row_at].error_code:
+                continue
+            self._handler.numbers.saw(place, point.number)
+            topic = sources.named(place[1])
+            if journal.is_on and topic is not None:
+                partition = PointPlace(place[1], topic.topic_id, place[2])
+                told = restart_point(self._held.client, committer, partition, point, producer=producer)
+                journal.note(told)
 
 
 def _topic_key(row: Row) -> object:

@@ -213,7 +213,10 @@ def _chosen(worker: WorkerParts, view: View, handlers: Sequence[ApiHandler], *co
 def _source_commits(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
     """Returns what takes the places of handlers of commits while there are source topics."""
     by_key = {each.key: each for each in handlers}
-    return [SourceCommits(by_key[key], worker.numbers) for key in (apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT)]
+    return [
+        SourceCommits(by_key[key], worker.numbers, worker.journal)
+        for key in (apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT)
+    ]
 
 
 def _of_commits(worker: WorkerParts) -> list[ApiHandler]:

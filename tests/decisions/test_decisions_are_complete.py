@@ -13,6 +13,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import WriteOutcome
 from kordon.codecs.ranges import Ranges
+from kordon.codecs.source_points import Point
 from kordon.proxy.controller.controller_notes import ControllerNotes
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.causes import CloseCause
@@ -23,6 +24,7 @@ from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import Given, ReadingMember
 from kordon.proxy.decisions.individual_commits import individual_commit
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.decisions.source_points import PointPlace, restart_point
 from kordon.proxy.handlers.api_handler import HeldRequest
 from kordon.proxy.handlers.introductions import Introduction
 from kordon.proxy.handlers.position_decisions import decisions_of
@@ -141,6 +143,9 @@ async def commits(stage: Stage) -> None:
     claim = Claim(12, Done(5, Ranges([(7, 9)])))
     stage.journal.note(
         individual_commit(stage.client, committer, place, claim, known_ranges=0, pushed=4, topic="orders")
+    )
+    stage.journal.note(
+        restart_point(stage.client, committer, PointPlace("db1", UUID(int=7), 0), Point(3, "12:34"), producer=(9, 0))
     )
     held = HeldRequest(
         route_of(apis.OFFSET_FETCH, 7),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs import apis
+from kordon.codecs.decision import Kind
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.source_points import Point, build
@@ -33,6 +35,7 @@ from kordon.proxy.ordering.wishes import Manage
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.handled import guard_of, held, route_of
 from kordon.testing.messages.as_read import as_read
+from kordon.testing.noted import Noted
 
 GROUP, SOURCE, SOURCE_ID, OTHER = "db1", "db1", UUID(int=7), "plain"
 NOBODY = {"generation_id_or_member_epoch": -1, "member_id": "", "group_instance_id": None}
@@ -62,9 +65,12 @@ class Coordinator:
 
     def __init__(self, points: Mapping[int, str] | None = None, *, managed: bool = False) -> None:
         self.topics = known(managed=managed)
+        self.noted = Noted()
+        journal = self.noted.journal
         self.numbers = LastNumbers()
         stock = [OffsetCommit(), TxnOffsetCommit()]
-        self.guard = guard_of(self.topics, stock, with_sources=[SourceCommits(each, self.numbers) for each in stock])
+        looked_at = [SourceCommits(each, self.numbers, journal) for each in stock]
+        self.guard = guard_of(self.topics, stock, journal=journal, with_sources=looked_at)
         self.points = dict(points or {})
         self.asked: list[Any] = []
         """OffsetFetch requests."""
@@ -163,6 +169,29 @@ async def test_restart_points_are_taken_as_they_are(key: int) -> None:
     assert await coordinator.commit({SOURCE: {0: point(5)}}, key=key, version=version) == {SOURCE: {0: 0}}
     assert coordinator.got[0].topics[0].partitions[0].committed_metadata == point(5)
     assert coordinator.numbers.get((GROUP, SOURCE, 0)) == 5
+
+
+async def test_restart_points_and_refusals_are_on_record() -> None:
+    """Of the point its hash: the text is the application's own."""
+    coordinator = Coordinator()
+    await coordinator.commit({SOURCE: {0: point(1), 1: ""}, OTHER: {0: ""}}, key=apis.TXN_OFFSET_COMMIT, version=3)
+    await coordinator.commit({SOURCE: {0: point(2)}})
+    coordinator.code = Code.ILLEGAL_GENERATION
+    await coordinator.commit({SOURCE: {0: point(3)}})
+    coordinator.noted.journal.end_runs()
+    told = coordinator.noted.of()
+    points = [each for each in told if each.kind is Kind.POINT]
+    assert [(each.topic, each.partition, each.evidence["number"]) for each in points] == [
+        (SOURCE, 0, 1),
+        (SOURCE, 0, 2),
+    ]
+    assert [(each.producer_id, each.producer_epoch, each.generation_id) for each in points] == [
+        (1, 0, 3),
+        (None, None, 3),
+    ]
+    assert points[0].evidence["sha256"] == sha256(b"12:34").hexdigest()
+    (refusal,) = (each for each in told if each.kind is Kind.REFUSE)
+    assert (refusal.topic, refusal.rule, refusal.reason) == (SOURCE, "POINT-KEPT", "INVALID_COMMIT_OFFSET_SIZE")
 
 
 async def test_a_topic_that_is_named_by_its_id_is_a_source_topic_too() -> None:
