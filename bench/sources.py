@@ -24,6 +24,7 @@ from uuid import uuid4
 from confluent_kafka import Message
 
 from kordon.bench import results
+from kordon.bench.loads import ToolError
 from kordon.bench.plan import Sources
 from kordon.bench.results import Measurement
 from kordon.client import OrderedProducer, SourceProducer
@@ -52,6 +53,8 @@ _REBALANCE_SESSION_MS: Final = 3_000
 """A heartbeat each 500 ms."""
 _SECONDS: Final = 240.0
 _STEADY_SECONDS: Final = 3.0
+_SILENT_SECONDS: Final = 12.0
+"""For which lines come after the kill."""
 _PAUSE_SECONDS: Final = 0.05
 _ALIVE_SECONDS: Final = 0.5
 _AT_ONCE: Final = 10
@@ -174,20 +177,31 @@ def _takes_over(kind: str, bootstrap: str, folder: Path) -> dict[str, float]:
         victim = tails.start(kind)
         tails.start(kind)
         wait_until("each has a file", lambda: tails.shares() == [1, 1], _SECONDS)
-        for seconds, then in ((_STEADY_SECONDS, victim.kill), (3 * SESSION_MS / 1e3, None)):
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                tails.add(1)
-                time.sleep(_PAUSE_SECONDS)
-            if then is not None:
-                then()
-        wait_until("all lines are copied", lambda: tails.copied().total() >= tails.lines.total(), _SECONDS)
+        _grow(tails, _STEADY_SECONDS)
+        wait_until("all lines are copied", lambda: _is_copied(tails), _SECONDS)
+        wait_until("each still has a file", lambda: tails.shares() == [1, 1], _SECONDS)
+        if any(each.poll() is not None for each in tails.running):
+            raise ToolError(f"{TAKEOVERS[kind]}: one ended by itself:\n{tails.said.read_text()[-1500:]}")
+        victim.kill()
+        _grow(tails, _SILENT_SECONDS)
+        wait_until("all lines are copied by the other", lambda: _is_copied(tails), _SECONDS)
     finally:
         tails.stop()
     told = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
     records = read_to_ends(told, tails.topic)
     pauses = [longest_pause([each for each in records if _value(each).startswith(part)]) for part in (b"0:", b"1:")]
     return {results.TAKEOVER_SECONDS: max(pauses), results.DOUBLED: doubled(records)}
+
+
+def _grow(tails: Tails, seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        tails.add(1)
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _is_copied(tails: Tails) -> bool:
+    return tails.copied().total() >= tails.lines.total()
 
 
 def _connect_takes_over(bootstrap: str, folder: Path) -> dict[str, float]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.forked_program import ForkedProgram
@@ -22,6 +23,7 @@ from kordon.testing.java_process import DIES_WITH_PARENT, java_command
 from kordon.testing.java_programs import java_program
 from kordon.testing.managed_clients import read_to_ends
 from kordon.testing.pages.page_commands import blocks
+from kordon.testing.proxy_process import ProxyProcess
 
 SDK: Final = "sdk"
 JAVA: Final = "TailFiles.java"
@@ -84,6 +86,7 @@ class Tails:
         self.running: list[Program] = []
         self.written: list[int] = []
         """Lines, by file."""
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._group = group
         self._folder = folder
         self._session_ms = session_ms
@@ -141,9 +144,11 @@ class Tails:
         return self.copied() == self.lines
 
     def shares(self) -> list[int]:
-        """Returns how many source partitions each member of the group has, as its coordinator tells."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        found = admin.describe_consumer_groups([self._group])[self._group].result(_SECONDS)
+        """Returns how many source partitions each member has, as the coordinator of the group tells, if there is one."""
+        try:
+            found = self._admin.describe_consumer_groups([self._group])[self._group].result(_SECONDS)
+        except KafkaException:
+            return []
         return [len(each.assignment.topic_partitions) for each in found.members]
 
     def _started(self, kind: str) -> Program:
@@ -151,13 +156,17 @@ class Tails:
         if kind == SDK:
             told = ["--bootstrap", self.bootstrap, "--group", self._group, "--topic", self.topic]
             session = ["--session-timeout-ms", str(self._session_ms)]
-            command = ["kordon.client.examples.tail_files", *told, *session, *files]
-            return ForkedProgram(command, self.said, os.environ)
+            module = ["kordon.client.examples.tail_files", *told, *session, *files]
+            if ProxyProcess.is_forked:
+                return ForkedProgram(module, self.said, os.environ)
+            return self._run([sys.executable, "-m", *module])
         name, _, protocol = kind.partition(" ")
         told = [self.bootstrap, self._group, self.topic, protocol or str(self._session_ms), *files]
+        return self._run([*stock_program(name, self._folder), *told])
+
+    def _run(self, command: Sequence[str]) -> Program:
         with self.said.open("ab") as said:
-            command = [*DIES_WITH_PARENT, *stock_program(name, self._folder), *told]
-            return subprocess.Popen(command, stdout=said, stderr=said)
+            return subprocess.Popen([*DIES_WITH_PARENT, *command], stdout=said, stderr=said)
 
 
 def stock_program(name: str, folder: Path) -> Sequence[str]:

@@ -143,14 +143,14 @@ def tails(bootstrap: str, name: str, topic: str, tmp_path: Path) -> Iterator[Tai
 
 
 def test_files_are_copied_once_whoever_dies(tails: Tails) -> None:
-    """Two programs share three files; each is killed once, and one sleeps for longer than its session."""
-    programs = [tails.start(), tails.start()]
-    for victim in programs:
+    """Three programs share three files; two are killed, and one sleeps for longer than its session."""
+    first, second, sleeper = tails.start(), tails.start(), tails.start()
+    for victim in (first, second):
         tails.add(400)
         wait_until("all is copied", tails.is_copied)
         tails.add(4_000)
         victim.kill()
-        sleeper = tails.start()
+        tails.start()
     sleeper.send_signal(signal.SIGSTOP)
     tails.add(400)
     wait_until("all is copied without it", tails.is_copied)
