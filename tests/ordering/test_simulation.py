@@ -65,14 +65,14 @@ NOTICED_IN: dict[str, tuple[int, ...]] = {
     "READ-BEFORE-SERVE": (16, 6, 17),  # a lease alone does not let a proxy serve: it reads the layouts first
     "SHORT-FENCE": (7, 28, 5),  # a fence that takes too long is cancelled
     "FROZEN-READS": (16, 6, 36),  # nothing is delivered from behind a fence
-    "STILL-CUT": (64, 34, 62),  # a cut is read again if somebody wrote meanwhile
+    "STILL-CUT": (34, 36, 62),  # a cut is read again if somebody wrote meanwhile
     # a fence asks who has written after that
     "STILL-CUT: what was written since images were written ahead": (25, 35, 23),
     # till then homes go on by what they have
     "STILL-CUT: what is written ahead counts with its layout": (5, 7, 9),
     # whoever takes over reads what the former controller has written, once that one is fenced
     "ONE-CONTROLLER": (15, 21, 31),
-    "LATE-ANSWER": (6, 16, 62),  # a success that comes late is held against the layouts
+    "LATE-ANSWER": (6, 16, 24),  # a success that comes late is held against the layouts
     "LATE-ANSWER: kept for the lease": (3, 26, 36),  # what comes behind it waits until they are read
     "PAST-STAYS": (3, 1, 4),  # v < N inherits the log of its partition
     # whoever has been shown V partitions is not shown N again
@@ -86,7 +86,7 @@ NOTICED_IN: dict[str, tuple[int, ...]] = {
     "PARENT-FIRST": (16, 24, 30),
     "PARENT-FIRST: an answer ends with its segment": (24, 30, 62),  # what follows a cut is judged anew
     "PARENT-FIRST: positions of one generation": (16, 24, 12),  # who is next may begin at an earlier offset
-    "FLUSH-BEFORE-LOAD: flush before it is told": (0, 5, 6),  # others load what this member has flushed
+    "FLUSH-BEFORE-LOAD: flush before it is told": (0, 5, 9),  # others load what this member has flushed
     "FLUSH-BEFORE-LOAD: load before it is read": (2, 0, 5),  # what others have flushed is not known here
 }
 """By rule, clusters that break a promise without it (`python -m kordon.testing.simulation.noticing` finds them). Other
