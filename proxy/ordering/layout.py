@@ -169,7 +169,7 @@ class Layout:
         """
         if stream >= 0:  # not by `is_physical`: it is asked some times for each batch
             return self.chains[stream]
-        return self.residence.physical_chains.get(shown_partition(stream), _NOWHERE)
+        return self.residence.physical_chain(shown_partition(stream)) or _NOWHERE
 
     def open_home(self, stream: Stream) -> Stay | None:
         """Returns where a stream is written and delivered now; None: nowhere, or it is withheld (TAKEOVER-WAITS)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -40,7 +40,7 @@ class Resident:
 
 
 @dataclass(slots=True)
-class Tenancy:  # noqa: PLW1641 - it is filled by and by
+class Tenancy:  # noqa: PLW1641 - it remembers what it has found
     """The virtual partitions that live or have lived on one physical partition."""
 
     partition: int
@@ -157,24 +157,46 @@ class Tenancy:  # noqa: PLW1641 - it is filled by and by
 
 
 def tenancies(layout: Layout) -> Mapping[int, Tenancy]:
-    """Returns for each physical partition which virtual partitions live or have lived there."""
-    found: dict[int, Tenancy] = {}
-    for vs, chain in layout.residence.runs:
-        here: dict[int, list[Stay]] = {}
-        for stay in chain.stays:
-            here.setdefault(stay.partition, []).append(stay)
-        for q, stays in here.items():
-            tenancy = found.setdefault(q, Tenancy(q))
-            tenancy.lines.append((vs, stays))
-            tenancy.untagged += [Resident(v, stay) for stay in stays if not stay.tagged for v in vs]
-    taking_over = (Placement.OWN, Placement.SHARED)
-    inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement in taking_over)
-    shared = frozenset(epoch.number for epoch in layout.epochs if epoch.placement is Placement.SHARED)
-    for q, tenancy in found.items():
-        tenancy.inheriting = inheriting
-        tenancy.own = layout.chain(physical_stream(q)).stays
-        tenancy.shared = _shared(tenancy.own, shared)
-    return found
+    """Returns for each physical partition which virtual partitions live or have lived there.
+
+    Each is derived when somebody asks for it: a worker reads few of thousands of partitions, and all at once would
+    take it as long as dozens of requests.
+    """
+    return _Tenancies(layout)
+
+
+class _Tenancies(Mapping[int, Tenancy]):
+    """The tenancies of one layout."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self._made: dict[int, Tenancy] = {}
+        self._lines: dict[int, list[tuple[range, list[Stay]]]] = {}
+        for vs, chain in layout.residence.runs:
+            here: dict[int, list[Stay]] = {}
+            for stay in chain.stays:
+                here.setdefault(stay.partition, []).append(stay)
+            for q, stays in here.items():
+                self._lines.setdefault(q, []).append((vs, stays))
+        taking_over = (Placement.OWN, Placement.SHARED)
+        self._inheriting = frozenset(epoch.number for epoch in layout.epochs if epoch.placement in taking_over)
+        self._shared = frozenset(epoch.number for epoch in layout.epochs if epoch.placement is Placement.SHARED)
+
+    def __getitem__(self, q: int) -> Tenancy:
+        """Returns who lives and has lived on a physical partition; raises KeyError."""
+        found = self._made.get(q)
+        if found is None:
+            lines, own = self._lines[q], self._layout.chain(physical_stream(q)).stays
+            untagged = [Resident(v, stay) for vs, stays in lines for stay in stays if not stay.tagged for v in vs]
+            shared = _shared(own, self._shared)
+            found = self._made[q] = Tenancy(q, own, lines, untagged, self._inheriting, shared)
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
 def _shared(own: Iterable[Stay], epochs: frozenset[int]) -> tuple[Stay, ...]:

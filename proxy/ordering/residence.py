@@ -25,6 +25,7 @@ class Residence:
         self.placements = placements
         self._epochs = epochs
         self._segments = segments
+        self._physical_chains: dict[int, Chain] = {}
 
     @cached_property
     def homes(self) -> tuple[int | None, ...]:
@@ -44,8 +45,30 @@ class Residence:
     @cached_property
     def physical_chains(self) -> Mapping[int, Chain]:
         """By physical partition as such, where its stream lives and has lived."""
-        untagged = {epoch.number for epoch in self._epochs if epoch.placement is Placement.UNMANAGED}
-        return physical_chains(self._segments, untagged)
+        return physical_chains(self._segments, self._untagged)
+
+    def physical_chain(self, partition: int) -> Chain | None:
+        """Returns where the stream of a physical partition as such lives and has lived; None: nowhere.
+
+        Only that one is derived: few workers need that of all partitions.
+        """
+        found = self._physical_chains.get(partition)
+        if found is None and (segments := self._segments_of.get(partition)) is not None:  # clients may name any number
+            found = self._physical_chains[partition] = physical_chains(segments, self._untagged)[partition]
+        return found
+
+    @cached_property
+    def _segments_of(self) -> Mapping[int, Sequence[Segment]]:
+        """The segments of each physical partition."""
+        found: dict[int, list[Segment]] = {}
+        for each in self._segments:
+            found.setdefault(each.id.partition, []).append(each)
+        return found
+
+    @cached_property
+    def _untagged(self) -> frozenset[int]:
+        """The epochs before the topic was taken over."""
+        return frozenset(epoch.number for epoch in self._epochs if epoch.placement is Placement.UNMANAGED)
 
     @property
     def streams(self) -> tuple[Stream, ...]:

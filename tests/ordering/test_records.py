@@ -323,7 +323,8 @@ def test_the_largest_layouts_that_are_gone_by_take_few_calls(written: bytes) -> 
     assert isinstance(record, TopicRecord)
     assert calls_of(lambda: load("topic/orders", written)) < 40_000
     layout = record.layout
-    assert calls_of(lambda: (layout.chains, tenancies(layout))) < 250_000
+    assert calls_of(lambda: layout.chains) < 250_000
+    assert calls_of(lambda: tenancies(layout)) < 25_000  # each is derived when it is asked for
 
 
 @pytest.mark.parametrize(

@@ -29,3 +29,4 @@ def test_physical_partitions_are_streams_beside_the_virtual_ones() -> None:
     residence = Residence(Placements(2, 4), (Epoch(0, 2), Epoch(1, 2, renewed=(1,))), segments)
     assert sorted(residence.streams) == [physical_stream(1), physical_stream(0), 0, 1, 2, 3]
     assert [(stay.start, stay.end) for stay in residence.physical_chains[1].stays] == [(0, 10), (10, None)]
+    assert {q: residence.physical_chain(q) for q in range(3)} == {**residence.physical_chains, 2: None}
