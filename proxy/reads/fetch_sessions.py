@@ -22,8 +22,9 @@ from uuid import UUID
 from kordon.codecs.bodies import FetchResponse, FetchResponsePartition, FetchResponseTopic
 from kordon.codecs.fetch_answers import build_topic
 from kordon.codecs.fetch_requests import OWN_SESSIONS
+from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built
-from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, AskedTopic
+from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, AskedTopic, pieces_of
 from kordon.proxy.reads.fetching import FetchedRows
 from kordon.proxy.reads.resting import NamedTopic, RestingTopic, Rests
 
@@ -32,6 +33,8 @@ MOST_ROWS: Final = 200_000
 IDLE_SECONDS: Final = 120.0
 """After which a connection that does not ask makes room (min.incremental.fetch.session.eviction.ms)."""
 _LAST_EPOCH: Final = 2**31 - 1
+_COPIED_BYTES: Final = 64 * 1024
+"""Records of a topic that are copied, so that its rows are written at once."""
 
 _Key: TypeAlias = str | UUID
 
@@ -200,9 +203,11 @@ def whole_answer(rests: Rests, named: Sequence[NamedTopic], rows: FetchedRows) -
 def _topic(version: int, named: NamedTopic, rows: FetchedRows) -> FetchResponseTopic:
     topic, told = named.topic, named.topic.told
     answer = FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[])
-    if named.rows.keys() <= told.keys():
-        data = build_topic(version, topic.name, topic.topic_id, [*map(told.__getitem__, named.rows)])
-        return _built_topic(answer, data)
+    awake = [each for each in named.rows if each not in told]
+    if sum(len(piece) for each in awake for piece in pieces_of(rows[topic, each])) <= _COPIED_BYTES:
+        written = {each: PARTITION_DATA.build(version, rows[topic, each]) for each in awake}
+        data = [told.get(each) or written[each] for each in named.rows]
+        return _built_topic(answer, build_topic(version, topic.name, topic.topic_id, data))
     answer.partitions = [_built_row(told[each]) if each in told else rows[topic, each] for each in named.rows]
     return answer
 

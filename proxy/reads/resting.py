@@ -55,6 +55,8 @@ class _Rest:
     end: int
     """Of the log, up to which nothing is left for them: its high watermark."""
     waits_for: asyncio.Task[int]
+    least: int
+    """No position is lower."""
     resting: dict[int, _Resting] = field(default_factory=dict[int, _Resting])
     """By partition."""
 
@@ -66,7 +68,8 @@ class _Rest:
         is_moved = mark != self.end
         if is_moved or self.waits_for.done():
             self.end, self.waits_for = mark, self.log.coming(mark)
-        if not (is_moved or is_late):
+        is_behind = is_late and self.least < mark
+        if not (is_moved or is_behind):
             return []
         awake: list[int] = []
         for partition, each in self.resting.items():
@@ -119,9 +122,10 @@ class RestingTopic:
         """Whether nobody rests here any more, whatever the logs have."""
         return self.managed is None or self.managed.layout is not self._layout or self.managed.fence is not None
 
-    def settle(self, rest: _Rest, row: FetchPartition, home: StreamHome) -> None:
+    def settle(self, rest: _Rest, row: FetchPartition, home: StreamHome, position: int) -> None:
         """Has a partition rest."""
         partition = row[0]
+        rest.least = min(rest.least, position)
         rest.resting[partition] = _Resting(row, home)
         self.at_rest[partition] = row
         self._where[partition] = rest
@@ -246,8 +250,8 @@ class Rests:
             rest = rests.get(log)
             if rest is None:
                 end = log.high_watermark or 0
-                rest = rests[log] = _Rest(log, end, log.coming(end))
-            topic.settle(rest, row, home)
+                rest = rests[log] = _Rest(log, end, log.coming(end), position)
+            topic.settle(rest, row, home, position)
             untold.append((topic, partition))
         return others
 
