@@ -27,6 +27,7 @@ from kordon.proxy.ordering.takeover import outdates_views
 from kordon.proxy.ordering.transactions.adds import Announcement
 from kordon.proxy.own_topics.layouts_log import LayoutsLog
 from kordon.proxy.own_topics.layouts_writer import Offsets, Records
+from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
 
@@ -142,7 +143,9 @@ class FenceHolder:
         managed = self._topics.named(fence.topic) or self._coming(fence, offset)
         self._notes.held(fence, None if managed is None else managed.layout.epoch, offset)
         if managed is not None and _standing(managed, fence) is None:
-            managed.raise_fence(Fence(fence.id, fence.sealed))  # at once: a layout right behind it ends it again
+            is_late = not self._member.may_serve(clock())
+            raised = Fence(fence.id, fence.sealed, is_late=is_late)
+            managed.raise_fence(raised)  # at once: a layout right behind it ends it again
         self._tasks.start(self._hold(hold, managed, offset), name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self._times.begin(Phase.HOLD, fence.topic)

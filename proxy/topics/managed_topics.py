@@ -78,6 +78,8 @@ class Fence:
         shown: Until the high watermarks are known, what readers may see of each: what they had seen when they were
             asked for, and what has been answered; None: nobody has asked yet, and reading goes on.
         is_frozen: Whether what is shown does not change any more until it ends: it can be acknowledged.
+        is_late: Whether it stood before this worker served. Nobody has waited for this worker then, so a cut may have
+            been read, and what stands behind it is nobody's to see: nothing is shown until it ends.
     """
 
     id: str
@@ -85,6 +87,7 @@ class Fence:
     high_watermarks: Mapping[int, int] = field(default_factory=dict[int, int])
     shown: Mapping[int, int] | None = None
     is_frozen: bool = False
+    is_late: bool = False
 
     def freezing(self, shown: Mapping[int, int]) -> Fence:
         """Returns it as it shows readers so much, by partition, and nothing of others that it has not shown before."""
@@ -106,13 +109,15 @@ class Fence:
         """Returns the offset from which on nothing of a physical partition is shown (FROZEN-READS); None: of none."""
         if partition not in self.sealed:
             return None
+        if self.is_late:
+            return 0
         if partition in self.high_watermarks:
             return self.high_watermarks[partition]
         return None if self.shown is None else self.shown.get(partition, 0)
 
     def may_tell_end(self, partition: int) -> bool:
         """Whether the end of a physical partition may be told of which no reader of this worker need know."""
-        return partition not in self.sealed or partition in self.high_watermarks
+        return partition not in self.sealed or (partition in self.high_watermarks and not self.is_late)
 
 
 def _highest(some: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final
-from uuid import UUID
 
 from kordon.proxy.ordering.changes import (
     Abandoned,
@@ -25,12 +23,10 @@ from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.records import AnnouncementRecord, FenceRecord, TopicRecord
 from kordon.proxy.ordering.transactions.older_transactions import OpenAt
 from kordon.proxy.ordering.transactions.open_answers import NOT_OPEN
-from kordon.testing.transactions.cluster import MOST, TOPIC, Cluster
+from kordon.testing.transactions.cluster import FACE, MOST, TOPIC, Cluster
 from kordon.testing.transactions.logs import Log
 from kordon.testing.transactions.workers import Worker
 from kordon.testing.transactions.world import Activity
-
-FACE: Final = UUID(int=2)
 
 
 class Changes:

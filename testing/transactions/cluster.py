@@ -16,6 +16,7 @@ from kordon.testing.transactions.logs import Log, Record, Txn
 from kordon.testing.transactions.world import World
 
 TOPIC: Final = "orders"
+FACE: Final = UUID(int=2)
 V: Final = 4
 MOST: Final = 3
 """Physical partitions; there is one at first."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any, Final
 
 from kordon.client.homes import Homes, NextSend, Stamp
@@ -30,6 +31,7 @@ from kordon.proxy.ordering.transactions.events import Batch, Event, Witness
 from kordon.proxy.ordering.transactions.older_transactions import OlderTransactions
 from kordon.proxy.ordering.transactions.stable_offset import StableOffset
 from kordon.proxy.ordering.write_sequencer import Write
+from kordon.proxy.topics.managed_topics import Fence
 from kordon.testing.taken_out import Place, Places, constant, taken_out
 from kordon.testing.transactions import workers
 from kordon.testing.transactions.codes import Code
@@ -69,6 +71,10 @@ def _without_lease(planned: Plan, layout_epoch: int, announcement: Announcement,
     return adds.course(planned, layout_epoch, announcement, has_lease=True)
 
 
+def _late_as_others(fence: Fence, partition: int) -> int | None:
+    return _LIMIT(replace(fence, is_late=False), partition)
+
+
 def _as_remembered(worker: Any, leader_epoch: int, claim: ProducerClaim, txn: Txn, q: int) -> Activity[Code]:
     if worker._beliefs.is_open(claim, q, Ground(worker.layout.epoch, leader_epoch)):
         return Code.OK
@@ -77,6 +83,7 @@ def _as_remembered(worker: Any, leader_epoch: int, claim: ProducerClaim, txn: Tx
 
 
 _COURSE: Final = Homes.course
+_LIMIT: Final = Fence.limit
 _OPEN_UNDER: Final = vars(workers.Worker)["_open_under"]
 _IS_PASSED_OVER: Final = outcome.is_passed_over
 
@@ -114,6 +121,8 @@ PLACES: Final[Places] = {
     "OLDER-FIRST": Place(OlderTransactions, "left", constant(frozenset())),
     "OLDER-FIRST: until their coordinator says so": Place(older_transactions, "is_over", constant(False)),
     "OLDER-FIRST: nobody who began later": Place(older_transactions, "is_older", constant(True)),
+    "FROZEN-READS": Place(Fence, "limit", constant(None)),
+    "FROZEN-READS: nothing for who comes late": Place(Fence, "limit", _late_as_others),
     "COUNT-FENCE": Place(write_sequencer, "_is_outdated", constant(False)),
     "COUNT-FENCE: the count alone does not say it": Place(write_sequencer, "_is_outdated", _by_count),
     "OUTCOME-FIRST": Place(Homes, "course", _refusal_is_proof),

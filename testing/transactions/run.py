@@ -93,6 +93,7 @@ class _Life:
 
     def _is_quiet(self) -> bool:
         are_over = self._changes.is_over and all(each.is_over for each in self._clients)
+        are_over = are_over and all(each.layout is self._cluster.layout for each in self._workers)
         return are_over and all(each.state is State.EMPTY for each in self._cluster.coordinators.values())
 
     def _new_client(self, transactional_id: str) -> None:
@@ -106,11 +107,16 @@ class _Life:
         self._world.spawn(client.live())
 
     def _new_reader(self, stream: Stream, stay: int) -> None:
-        where = self._cluster.layout.chain(stream).stays[stay]
-        log = self._cluster.logs[where.partition]
-        end = log.high_watermark if where.end is None else where.end
+        worker = self._workers[self._world.below(_WORKERS)]
+        stays = worker.layout.chain(stream).stays
+        if not stays:
+            return  # it does not know the partition yet
+        stay = min(stay, len(stays) - 1)
+        where = stays[stay]
+        kept_end, log = where.kept_end, self._cluster.logs[where.partition]
+        end = log.high_watermark if kept_end is None else kept_end
         is_from_start = self._world.is_healing or self._world.happens(0.3)
         offset = where.start if is_from_start else where.start + self._world.below(max(1, end - where.start))
-        reader = Reader(self._cluster, stream, stay, offset)
+        reader = Reader(self._cluster, worker, stream, stay, offset)
         self._readers.append(reader)
         self._world.spawn(reader.live())

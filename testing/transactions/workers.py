@@ -1,4 +1,7 @@
-"""A worker: what it remembers, what it sees of layout, leaders and announcements, and how it serves transactions."""
+"""A worker: what it remembers, what it sees of layout, leaders and announcements, and how it serves transactions.
+
+What it knows of its topic, and what may be written and shown of that, is the product's: `ManagedTopic`, `ReadLimits`.
+"""
 
 # pyright: reportPrivateUsage=false
 
@@ -11,12 +14,16 @@ from typing import Final, NamedTuple
 from kordon.client.homes import NO_STAMP, Stamp
 from kordon.proxy.ordering import write_sequencer
 from kordon.proxy.ordering.chain import Stay
+from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.records import FenceRecord
 from kordon.proxy.ordering.streams import Stream, is_physical, shown_partition
 from kordon.proxy.ordering.transactions.adds import Announcement, Course, course, plan
-from kordon.proxy.ordering.transactions.beliefs import Beliefs, Ground, ProducerClaim, Step, after_leader
+from kordon.proxy.ordering.transactions.beliefs import Beliefs, Ground, Inquiry, ProducerClaim, Step, after_leader
 from kordon.proxy.ordering.transactions.events import Batch, Protocol
 from kordon.proxy.ordering.transactions.open_answers import LeaderAnswer, LeaderSays, leader_says, witness_sequence
-from kordon.testing.transactions.cluster import Cluster
+from kordon.proxy.reads.worker_reads import ReadLimits
+from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, Why
+from kordon.testing.transactions.cluster import FACE, Cluster
 from kordon.testing.transactions.codes import Code
 from kordon.testing.transactions.logs import Entry, Record, Txn
 from kordon.testing.transactions.world import Activity, Slot
@@ -45,18 +52,25 @@ class Worker:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.name = name
         self.is_stopped = False
-        self.layout = cluster.layout
-        self.announcement = Announcement(0)
+        self.topic = ManagedTopic(cluster.layout, FACE)
+        self.limits = ReadLimits(lambda: self.has_lease, None)
         self.lease_until = LEASE_STEPS
         self._cluster, self._world = cluster, cluster.world
-        self._fenced: frozenset[int] = frozenset()
         self._leaders = {q: log.leader_epoch for q, log in cluster.logs.items()}
         self._in_flight: Counter[int] = Counter()
         self._beliefs = Beliefs()
         self._terms = 0
         """How often its lease had ended: a fence that stands does not wait for what it has sent before."""
+        self._shown: dict[int, tuple[int, int]] = {}
+        """By physical partition, the leader epoch and the offset up to which its readers may know that leader's log."""
+        self._landed: dict[int, int] = {}
+        """By physical partition, the offset behind what clients were told to be written since a fence was raised."""
         self._misled: set[int] = set()
         """Producers that it believes open by the transaction before."""
+
+    @property
+    def layout(self) -> Layout:
+        return self.topic.layout
 
     @property
     def has_lease(self) -> bool:
@@ -71,15 +85,41 @@ class Worker:
 
     def follow(self) -> None:
         """Reads the layouts to their end, and acknowledges announcements and fences."""
-        cluster = self._cluster
-        self.layout, fence, announced = cluster.layout, cluster.fence, cluster.announced
-        self._fenced = frozenset[int]() if fence is None else fence.sealed
-        if fence is not None and not any(self._in_flight[q] for q in self._fenced):
-            cluster.acknowledge(fence.id, self.name)
+        cluster, topic = self._cluster, self.topic
+        if cluster.layout is not topic.layout:
+            topic.adopt(cluster.layout, {})
+        if cluster.fence is None and topic.fence is not None:
+            topic.cancel_fence()
+        if cluster.fence is not None and self._standing(cluster.fence) is None:
+            topic.raise_fence(Fence(cluster.fence.id, cluster.fence.sealed, is_late=not self.has_lease))
+            self._landed = {}
+            self._world.spawn(self._hold(cluster.fence), self)
+        announced = cluster.announced
         if announced is not None:
-            self.announcement = Announcement(announced.number, announced.coming)
+            topic.announce(Announcement(announced.number, announced.coming))
             if announced.coming:
                 cluster.acknowledge(announced.id, self.name)
+
+    def _standing(self, record: FenceRecord) -> Fence | None:
+        fence = self.topic.fence
+        return fence if fence is not None and fence.id == record.id else None
+
+    def _hold(self, record: FenceRecord) -> Activity[None]:
+        """Acknowledges a fence, once nothing is under way and readers are shown nothing more (FROZEN-READS)."""
+        topic, logs = self.topic, self._cluster.logs
+        if (standing := self._standing(record)) is None:
+            return
+        topic.narrow_fence(standing.freezing({q: self._shown[q][1] for q in record.sealed & self._shown.keys()}))
+        yield self._world.journey()
+        ends = {q: logs[q].high_watermark for q in record.sealed}
+        yield lambda: not any(self._in_flight[q] for q in record.sealed)
+        if (standing := self._standing(record)) is not None:
+            topic.narrow_fence(standing.frozen(ends, self._landed))
+            self._cluster.acknowledge(record.id, self.name)
+
+    def note_shown(self, partition: int, leader_epoch: int, end: int) -> None:
+        """Notes up to where a reader knows a log; what was known of a former leader's does not count any more."""
+        self._shown[partition] = max(self._shown.get(partition, (-1, 0)), (leader_epoch, end))
 
     def refresh(self, partition: int) -> None:
         """Reads metadata anew."""
@@ -107,7 +147,8 @@ class Worker:
 
     def _announced(self, streams: Iterable[Stream]) -> Announcement:
         """Returns what is announced of streams; physical partitions go nowhere."""
-        return Announcement(self.announcement.number) if any(map(is_physical, streams)) else self.announcement
+        announced = self.topic.announcement
+        return Announcement(announced.number) if any(map(is_physical, streams)) else announced
 
     def _add(self, claim: ProducerClaim, txn: Txn, partitions: list[int]) -> Activity[Code]:
         yield None
@@ -130,7 +171,7 @@ class Worker:
             inquiry = self._beliefs.inquire(claim, q, Ground(self.layout.epoch, leader_epoch))
             code = yield from self._open_under(leader_epoch, claim, txn, q)
             if code is Code.OK:
-                self._beliefs.confirm(inquiry)
+                self._believe(inquiry, txn)
                 return code
             self._beliefs.close(inquiry)
             if code is not Code.NOT_LEADER:
@@ -138,6 +179,12 @@ class Worker:
                 return Code.CONCURRENT if code is Code.INVALID_TXN_STATE else code
             self.refresh(q)
         return Code.CONCURRENT
+
+    def _believe(self, inquiry: Inquiry, txn: Txn) -> None:
+        """Takes a producer of v1 for open; a copy that came late, before the marker, is of the transaction before."""
+        self._beliefs.confirm(inquiry)
+        if txn.outcome is not None:
+            self._misled.add(txn.producer_id)
 
     def _open_under(self, leader_epoch: int, claim: ProducerClaim, txn: Txn, q: int) -> Activity[Code]:
         answer = yield from self._ask(q, claim.producer_id, leader_epoch)
@@ -187,8 +234,8 @@ class Worker:
     def _produce(self, claim: ProducerClaim, protocol: Protocol, sent: Sent) -> Activity[Code]:
         record = sent.record
         for _ in range(_TRIES):
-            home = self.layout.chain(sent.stream).home
-            if home is None or not self.has_lease or home.partition in self._fenced:
+            home = self.topic.open_home(sent.stream, may_serve=self.has_lease)
+            if isinstance(home, Why):
                 return Code.NOT_LEADER
             q = home.partition
             ground = Ground(self.layout.epoch, self._leaders[q])
@@ -219,9 +266,7 @@ class Worker:
         answer = yield from self._ask(q, claim.producer_id, ground.leader_epoch)
         step = after_leader(leader_says(answer, claim.epoch, ground.leader_epoch))
         if step is Step.WRITE:
-            self._beliefs.confirm(inquiry)
-            if record.txn.outcome is not None:  # a copy that came late, before the marker: of the transaction before
-                self._misled.add(claim.producer_id)
+            self._believe(inquiry, record.txn)
             return Code.OK
         self._beliefs.close(inquiry)
         if step is Step.REFUSE:
@@ -258,8 +303,12 @@ class Worker:
         yield lambda: slot.is_filled
         self._in_flight[q] -= 1
         is_same = self.has_lease and self.layout.epoch == ground.layout_epoch
-        is_cut = q in self._fenced and self._terms > term
-        return Code.OK if slot.value is Code.OK and is_same and not is_cut else Code.UNSURE
+        is_cut = self.topic.is_sealed(q) and self._terms > term
+        if slot.value is not Code.OK or not is_same or is_cut:
+            return Code.UNSURE
+        places = self._cluster.places_of(record, sent.stream)
+        self._landed[q] = max([self._landed.get(q, 0), *(at + 1 for where, at in places if where == q)])
+        return Code.OK
 
     def _earlier(self, sent: Sent, home: Stay) -> Code:
         """Tells of what is not to be written any more whether an earlier segment has it, as images do (SEQ-IMAGE)."""

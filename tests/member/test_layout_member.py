@@ -195,6 +195,28 @@ async def test_a_fence_is_acknowledged_when_nothing_is_under_way_any_more(stage:
     assert stage.clients.drains == [frozenset({0, 3})]
 
 
+@pytest.mark.parametrize("serves", [False, True])
+async def test_a_worker_that_comes_while_a_fence_stands_shows_nothing_of_what_it_seals(
+    stage: Stage, *, serves: bool
+) -> None:
+    """Nobody has waited for it: cuts may have been read, and high watermarks be behind strays (FROZEN-READS)."""
+    member = stage.layout_member.state.member
+    if serves:
+        member.on_renewed(clock(), 20.0, clock())
+        member.on_caught_up(member.on_joined())
+    stage.read("fence/orders", FENCE)
+    stage.clients.drained.set()
+    await stage.until_appended()
+    member.on_renewed(clock(), 20.0, clock())
+    fence = stage.topic.fence
+    assert fence is not None
+    assert stage.topic.limit(0, may_serve=True) == (7 if serves else 0)
+    assert fence.may_tell_end(0) is serves
+    assert (stage.topic.limit(1, may_serve=True), fence.may_tell_end(1)) == (None, True)
+    stage.read("fence/orders", None)
+    assert stage.topic.limit(0, may_serve=True) is None
+
+
 async def test_layouts_of_the_start_are_one_line_of_the_log_and_later_ones_a_line_each() -> None:
     """With hundreds of topics the lines that count would drown: what a start reads is counted."""
     with capture_logs() as logs:

@@ -9,7 +9,7 @@ import pytest
 from kordon.client.homes import Homes, NextSend, Stamp
 from kordon.client.layouts import TopicLayout
 from kordon.proxy.ordering.streams import Stream, physical_stream
-from kordon.proxy.ordering.transactions.absences import Absences
+from kordon.proxy.ordering.transactions.absences import Absence, Absences
 from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.proxy.ordering.transactions.event_index import EventIndex
 from kordon.proxy.ordering.transactions.events import Batch, Marker, Protocol, Witness
@@ -311,9 +311,23 @@ def test_what_one_refusal_does_not_prove_is_asked_about(stage: Stage) -> None:
     del stage
 
 
+def test_a_proof_of_the_next_leader_says_nothing_of_what_was_read_from_the_one_before(stage: Stage) -> None:
+    """That had a longer log. So its reader has not read up to the end that the next one told, where a marker stands."""
+    index, absences = EventIndex(0, 0), Absences()
+    index.take(Witness(0, 100, 3))
+    index.read_to(5)
+    absences.prove(100, Absence(2, 4, 1))
+    assert outcome_of(Batch(1, 100, 3, V1), index, absences) is Outcome.UNDECIDED
+    del stage
+
+
 @pytest.mark.parametrize(
     ("rule", "play"),
     [
+        (
+            "PROVEN-ABSENCE: under one leader",
+            test_a_proof_of_the_next_leader_says_nothing_of_what_was_read_from_the_one_before,
+        ),
         ("ASKED-LEADER: each time", test_a_worker_that_has_missed_a_transaction_writes_another_witness),
         ("ASKED-LEADER: the sequence that follows", test_a_worker_that_has_missed_a_transaction_writes_another_witness),
         ("ASKED-LEADER: replicated", test_a_witness_that_is_not_replicated_is_waited_for),
