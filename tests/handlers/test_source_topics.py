@@ -287,7 +287,7 @@ async def produce(rows: Mapping[str | UUID, int], *, version: int) -> tuple[Any,
         part = asyncio.get_running_loop().create_future()
         part.set_result(as_read(table, version, {"responses": [{"name": OTHER, "partition_responses": []}]}))
     made: Any = await decision.answer(part)
-    pieces = made() if callable(made) else made
+    pieces: Any = made() if callable(made) else made
     return table.parse(version, pieces if isinstance(pieces, bytes) else b"".join(pieces)), rest, topics
 
 

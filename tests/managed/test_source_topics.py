@@ -7,13 +7,10 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (  # pyright: ignore[reportPrivateImportUsage]
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-)
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AlterConfigOpType as Op  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import ConfigEntry as Entry  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import ConfigResource as Resource  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import SourceProducer
 from kordon.proxy.kafka.brokers import Brokers
@@ -51,8 +48,8 @@ def written(bootstrap: str, topic: str, settings: Mapping[str, object]) -> Kafka
 
 def set_source(admin: AdminClient, topic: str, value: str) -> None:
     """Sets kordon.source as operators do."""
-    entry = ConfigEntry("kordon.source", value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    entry = Entry("kordon.source", value, incremental_operation=Op.SET)
+    resource = Resource(Resource.Type.TOPIC, topic, incremental_configs=[entry])
     (done,) = admin.incremental_alter_configs([resource]).values()
     done.result(SECONDS)
 
@@ -98,7 +95,7 @@ def test_a_topic_is_a_source_topic_as_long_as_its_config_says_so(proxies: list[P
     made.result(SECONDS)
     set_source(admin, name, "true")
     assert written(bootstrap, name, {}) is not None
-    (described,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, name)]).values()
+    (described,) = admin.describe_configs([Resource(Resource.Type.TOPIC, name)]).values()
     assert described.result(SECONDS)["kordon.source"].value == "true"
     set_source(admin, name, "false")
     assert written(bootstrap, name, {}) is None
