@@ -178,7 +178,11 @@ class Place:
     @property
     def done(self) -> Done:
         """What is done in the newest incarnation."""
-        return self._done.get(self.incarnation, NOTHING)
+        return self.done_in(self.incarnation)
+
+    def done_in(self, incarnation: int) -> Done:
+        """Returns what is done in an incarnation, as far as records that stand in the log say so."""
+        return self._done.get(incarnation, NOTHING)
 
     @property
     def records(self) -> int:
@@ -220,7 +224,7 @@ class Place:
         self._reckon()
 
     def _add(self, incarnation: int, done: Done) -> None:
-        self._done[incarnation] = self._done.get(incarnation, NOTHING).joined(done)
+        self._done[incarnation] = self.done_in(incarnation).joined(done)
 
     def _reckon(self) -> None:
         """Finds the newest start that counts, and forgets what nothing in the log speaks of any more."""

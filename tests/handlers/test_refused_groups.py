@@ -12,10 +12,7 @@ from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import create_managed
 from kordon.testing.messages.as_read import as_read
-from kordon.testing.proxy_process import ProxyProcess
 
 HANDLERS = {each.key: each for each in (ShareGroupHeartbeat(), StreamsGroupHeartbeat())}
 INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 42, 29, 30, 35
@@ -78,18 +75,3 @@ def test_members_on_other_topics_are_the_brokers_concern(api_key: int, fields: d
     """So are heartbeats that change nothing."""
     for version in verdicts.API_BY_KEY[api_key].versions:
         assert refused(api_key, version, fields) is None
-
-
-@pytest.mark.broker
-def test_a_share_consumer_ends_with_the_reason(proxy: ProxyProcess, open_cluster: Cluster) -> None:
-    """Kafka's own share consumer reports at once, and does not wait for an assignment."""
-    if open_cluster.version.startswith("3."):
-        pytest.skip("share groups came with Kafka 4 (KIP-932)")
-    create_managed(proxy.bootstrap, "shared")
-    told = open_cluster.tool(
-        "kafka-console-share-consumer",
-        *("--bootstrap-server", proxy.bootstrap, "--topic", "shared", "--group", "sharers", "--timeout-ms", "30000"),
-        check=False,
-    )
-    assert "shared is a managed topic" in told.stdout + told.stderr
-    assert "TimeoutException" not in told.stderr

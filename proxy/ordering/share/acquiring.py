@@ -1,0 +1,188 @@
+"""Which records a member may be given now, and which of them it is given once their locks were read back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from kordon.codecs.ranges import NONE, Ranges
+from kordon.proxy.ordering.share.locks import MOST_TURNS, NO_TURN, Held, Lock, Outcome
+from kordon.proxy.ordering.share.state import ShareState
+from kordon.proxy.ordering.share.window import Window
+
+
+class Terms(NamedTuple):
+    """What a group is promised."""
+
+    lock_seconds: float
+    """After which others may have what a member has in hand, from when a worker has read of it."""
+    most_tries: int = 5
+    """How often a record is given (share.delivery.count.limit)."""
+    most_in_hand: int = 2_000
+    """Records, of all members (share.partition.max.record.locks)."""
+    run: int = 1
+    """How many records of a key one lock may have."""
+    archives: bool = True
+    """Whether a record that was given so often is done with. Otherwise its key waits for an operator."""
+
+
+class Wanted(NamedTuple):
+    """What a worker writes before it gives anything away."""
+
+    locks: Sequence[Lock] = ()
+    outcomes: Sequence[Outcome] = ()
+    """Of records that have been given too often, and of offsets that no record has."""
+
+
+class Given(NamedTuple):
+    """A record that a member is given."""
+
+    offset: int
+    tries: int
+
+
+class Wish(NamedTuple):
+    """What a member asks for."""
+
+    member: str
+    most: int
+    """Records, at most."""
+
+
+def acquire(state: ShareState, window: Window, terms: Terms, wish: Wish, now: float) -> Wanted:
+    """Returns what has to be written so that a member may have records.
+
+    Of each key the first record that is not done may be given, or a run of such records (KEY-IN-HAND).
+
+    Args:
+        state: As far as the worker has read. What it has not read yet makes it give less, or nothing.
+        window: Begins nowhere behind the stable offset; otherwise nothing is given.
+        now: The worker's own clock, in seconds.
+    """
+    done = state.done
+    live = {offset for offset, held in state.locks if is_live(held, terms, now)}
+    if not state.incarnation or not sees_all(window, done.stable, live):
+        return Wanted()
+    picked = _Picked(terms, keys_in_hand(window, live), min(wish.most, terms.most_in_hand - len(live)))
+    for offset, key in window:
+        if picked.left <= 0:
+            break
+        if not done.has(offset) and offset not in live:
+            picked.take(offset, key, state.locks.of(offset))
+    locks = [
+        Lock(state.incarnation, wish.member, turn, tries, Ranges((each, each + 1) for each in offsets))
+        for (turn, tries), offsets in sorted(picked.by_turn.items())
+    ]
+    return Wanted(locks, [*_archived(state, window, picked.spent), *_passed(state, window)])
+
+
+class _Picked:
+    """What a member is to have.
+
+    Args:
+        busy: Keys of which nothing may be given; more are added.
+        left: How many records may still be picked.
+    """
+
+    def __init__(self, terms: Terms, busy: set[int], left: int) -> None:
+        self.left = left
+        self.by_turn: dict[tuple[int, int], list[int]] = {}
+        """Offsets by turn and tries of their locks."""
+        self.spent: list[int] = []
+        """Offsets of records that have been given too often, and are done with."""
+        self._terms = terms
+        self._busy = busy
+        self._runs = Counter[int]()
+
+    def take(self, offset: int, key: int | None, held: Held | None) -> None:
+        """Picks a record that is neither done nor in hand, unless an earlier one of its key forbids it."""
+        if key in self._busy:
+            return
+        turn, tries = next_turn(held), next_try(held)
+        may_be_given = is_within(tries, self._terms) and turn <= MOST_TURNS
+        if may_be_given:
+            self.by_turn.setdefault((turn, tries), []).append(offset)
+            self.left -= 1
+        elif self._terms.archives:
+            self.spent.append(offset)
+        if key is not None:
+            self._runs[key] += 1
+            if not may_be_given or is_last(self._runs[key], self._terms):
+                self._busy.add(key)
+
+
+def is_within(tries: int, terms: Terms) -> bool:
+    """Whether a record may be given so often."""
+    return tries <= terms.most_tries
+
+
+def is_last(count: int, terms: Terms) -> bool:
+    """Whether one lock may have no more than so many records of a key (KEY-IN-HAND)."""
+    return count >= terms.run
+
+
+def is_live(held: Held, terms: Terms, now: float) -> bool:
+    """Whether a member may still have a record in hand."""
+    return not held.is_over and now - held.since < terms.lock_seconds
+
+
+def keys_in_hand(window: Window, live: Collection[int]) -> set[int]:
+    """Returns the keys of records that are in hand (KEY-IN-HAND).
+
+    Such a record can be done: its lock had expired and another member got it, while the first one was done with it.
+    """
+    keys = (window.key_of(offset) for offset in live if window.has(offset))
+    return {key for key in keys if key is not None}
+
+
+def sees_all(window: Window, stable: int, live: Collection[int]) -> bool:
+    """Whether the worker knows the keys of all that is before what it gives, and of what is in hand there (ALL-SEEN).
+
+    Of what is done before the stable offset and still in hand it does not know the key.
+    """
+    return window.begin <= stable and all(offset >= window.begin for offset in live)
+
+
+def next_turn(held: Held | None) -> int:
+    """Returns the turn of a record's next lock."""
+    return held.turn + 1 if held is not None else 1
+
+
+def next_try(held: Held | None) -> int:
+    """Returns how often a record will have been given (TRIES-KEPT)."""
+    return held.tries + 1 if held is not None else 1
+
+
+def _archived(state: ShareState, window: Window, spent: Iterable[int]) -> Iterator[Outcome]:
+    for offset in spent:
+        held = state.locks.of(offset)
+        turn = held.turn if held is not None else NO_TURN
+        yield Outcome(state.incarnation, turn, window.covered([offset]), Ranges([(offset, offset + 1)]))
+
+
+def _passed(state: ShareState, window: Window) -> Iterator[Outcome]:
+    """Yields what has to be said so that offsets without records hold nothing up."""
+    if gap := window.gap_at(state.done.stable):
+        yield Outcome(state.incarnation, NO_TURN, gap, NONE)
+
+
+def given(state: ShareState, window: Window, locks: Collection[str]) -> list[Given]:
+    """Returns what a member is given of locks that were read back, in order (READ-BACK).
+
+    That is what no other worker had locked before, and what is not done by now. Of a key nothing is given behind a
+    record that another worker has locked.
+
+    Args:
+        locks: Keys of their records in the log.
+    """
+    found, missed = list[Given](), set[int]()
+    for offset, key in window:
+        if state.done.has(offset) or key in missed:
+            continue
+        held = state.locks.of(offset)
+        if held is not None and held.key in locks:
+            found.append(Given(offset, held.tries))
+        elif key is not None:
+            missed.add(key)
+    return found

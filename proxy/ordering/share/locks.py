@@ -1,0 +1,156 @@
+"""Who has which records of a partition in hand, as far as a log says.
+
+A *lock* says that a member is to have records. Any worker may write one, and gives the records away once it has read
+the lock back. Each record counts its locks: a lock has a *turn*, one more than the lock of the same record before it.
+Of two workers that lock a record for the same turn, the first in the log has it (FIRST-LOCK). A lock of a later turn
+ends the one before, so no record says that a lock has expired: whoever finds that writes the next turn. To renew a lock
+is to write the next turn for the same member, so who renews and who takes over cannot both have it.
+
+What counts follows from the records that stand in the log: the highest turn has a record, whatever becomes of the lower
+ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kordon.codecs.ranges import Ranges
+from kordon.proxy.ordering.claims import Done
+
+NO_TURN: Final = 0
+"""Of what was never given."""
+MOST_TURNS: Final = 2**31 - 1
+"""No lock has a later turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A record that says that a member is to have records."""
+
+    incarnation: int
+    """Of the group's progress (`claims.py`)."""
+    member: str
+    turn: int
+    """Of each of its records, from 1."""
+    tries: int
+    """How often each of them has been given, this time included; a renewal is no further time."""
+    offsets: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A record that says what has become of a lock's records."""
+
+    incarnation: int
+    turn: int
+    """Of the locks that end; one of a later turn does not end."""
+    done: Ranges
+    """What is accepted or rejected, and offsets before each that no record has."""
+    ended: Ranges
+    """Of whose locks: what is done, and what is to be given again."""
+
+
+@dataclass(slots=True)
+class Held:
+    """The lock that a record has."""
+
+    key: str
+    """Of the lock's record in the log."""
+    member: str
+    turn: int
+    tries: int
+    since: float
+    """When this worker has read it, by its own clock."""
+    is_over: bool = False
+    """Whether it has ended."""
+
+
+class Locks:
+    """The locks of one group and partition, in one incarnation of its progress."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Held] = {}
+        self._standing: dict[str, Lock] = {}
+
+    def __iter__(self) -> Iterator[tuple[int, Held]]:
+        """Yields offsets, and the lock of each."""
+        return iter(self._held.items())
+
+    def __len__(self) -> int:
+        """Returns how many records of locks stand in the log."""
+        return len(self._standing)
+
+    @property
+    def keys(self) -> Iterable[str]:
+        """Their keys."""
+        return self._standing
+
+    def of(self, offset: int) -> Held | None:
+        """Returns the lock of a record, also if it has ended; None: it has none."""
+        return self._held.get(offset)
+
+    def take(self, key: str, lock: Lock, done: Done, now: float) -> None:
+        """Takes in a lock.
+
+        Args:
+            key: Of its record in the log.
+            done: What is done before it in the log: nobody gets that any more.
+            now: The worker's own clock, in seconds; it does not stop while the machine sleeps.
+        """
+        self._standing[key] = lock
+        for begin, end in lock.offsets:
+            for offset in range(begin, end):
+                before = self._held.get(offset)
+                if not done.has(offset) and (before is None or is_later(lock.turn, before.turn)):
+                    self._held[offset] = Held(key, lock.member, lock.turn, lock.tries, now)
+
+    def end(self, outcome: Outcome) -> None:
+        """Ends locks."""
+        for begin, end in outcome.ended:
+            for offset in range(begin, end):
+                held = self._held.get(offset)
+                if held is not None and ends(outcome.turn, held.turn):
+                    held.is_over = True
+
+    def take_out(self, key: str) -> None:
+        """A lock has been taken out of the log."""
+        lock = self._standing.pop(key, None)
+        if lock is None:
+            return
+        for begin, end in lock.offsets:
+            for offset in range(begin, end):
+                held = self._held.get(offset)
+                if held is not None and held.key == key:
+                    del self._held[offset]
+
+    def outlived(self, done: Done, read_before: float) -> list[str]:
+        """Returns the keys of locks that may be taken out of the log: they have no record that is not done.
+
+        The lock of a record that was given back stays. It is what says how often the record was given (TRIES-KEPT).
+
+        Args:
+            read_before: Locks that were read before this time of the worker's own clock have expired.
+        """
+        return [key for key, lock in self._standing.items() if not self._is_needed(key, lock, done, read_before)]
+
+    def _is_needed(self, key: str, lock: Lock, done: Done, read_before: float) -> bool:
+        for begin, end in lock.offsets:
+            for offset in range(begin, end):
+                held = self._held.get(offset)
+                if held is None or held.key != key:
+                    continue
+                if not done.has(offset) or not (held.is_over or held.since < read_before):
+                    return True
+        return False
+
+
+def is_later(turn: int, held: int) -> bool:
+    """Whether a lock takes a record from another: of those of one turn the first has it (FIRST-LOCK)."""
+    return turn > held
+
+
+def ends(turn: int, held: int) -> bool:
+    """Whether what is said of one turn ends a lock: another member may have the next turn already (OWN-TURN)."""
+    return turn == held

@@ -1,0 +1,74 @@
+"""What the log says of one share group and partition: what is done, and who has what in hand."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from kordon.proxy.ordering.claims import NO_OFFSET, Claim, Done, Place, Start
+from kordon.proxy.ordering.share.locks import Lock, Locks, Outcome
+
+Said: TypeAlias = Start | Outcome | Lock
+
+
+class ShareState:
+    """What one worker has read.
+
+    What is done is known as it is with individual commit (`claims.py`): starts begin incarnations of the group's
+    progress, and of two that begin one the first counts (ONE-START). Locks count in their own incarnation, also before
+    its start is read: the first one may have been taken out of the log, and a later one goes on with it.
+    """
+
+    def __init__(self) -> None:
+        self.place = Place()
+        self._locks: dict[int, Locks] = {}
+        """By incarnation."""
+        self._none: Final = Locks()
+
+    @property
+    def incarnation(self) -> int:
+        """The newest; 0: the group has not begun."""
+        return self.place.incarnation
+
+    @property
+    def done(self) -> Done:
+        """What is done in it."""
+        return self.place.done
+
+    @property
+    def locks(self) -> Locks:
+        """Who has what in hand in it; not to be changed."""
+        return self._locks.get(self.incarnation, self._none)
+
+    def apply(self, key: str, offset: int, said: Said | None, now: float) -> None:
+        """Takes in a record.
+
+        Args:
+            key: By which it can be taken out again.
+            offset: Where it stands.
+            said: What it says; None: what had the key is taken out.
+            now: The worker's own clock, in seconds.
+        """
+        if said is None:
+            for locks in self._locks.values():
+                locks.take_out(key)
+            self.place.apply(key, offset, None)
+        elif isinstance(said, Lock):
+            self._of(said.incarnation).take(key, said, self.place.done_in(said.incarnation), now)
+        elif isinstance(said, Outcome):
+            self.place.apply(key, offset, Claim(said.incarnation, Done(NO_OFFSET, said.done)))
+            self._of(said.incarnation).end(said)
+        else:
+            self.place.apply(key, offset, said)
+
+    def _of(self, incarnation: int) -> Locks:
+        return self._locks.setdefault(incarnation, Locks())
+
+    def outlived(self, read_before: float) -> list[str]:
+        """Returns the keys of locks that may be taken out of the log: those of what is done, and of what was reset.
+
+        Args:
+            read_before: Locks that were read before this time of the worker's own clock have expired.
+        """
+        ended = [key for each in self.place.seen().ended for key in self._locks.get(each, self._none).keys]
+        self._locks = {each: locks for each, locks in self._locks.items() if len(locks) or each == self.incarnation}
+        return [*ended, *self.locks.outlived(self.done, read_before)]

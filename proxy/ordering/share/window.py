@@ -1,0 +1,89 @@
+"""The records ahead of what a group has done of a partition, as far as a worker has looked at them."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from kordon.codecs.ranges import NONE, Range, Ranges
+
+
+class Ahead(NamedTuple):
+    """A record."""
+
+    offset: int
+    key: int | None
+    """What records in order have in common: a hash of their key. None: nothing, it has no key."""
+
+
+class Window:
+    """All records between two offsets.
+
+    Args:
+        begin: The first offset that is looked at.
+    """
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self.end = begin
+        """All before it has been looked at."""
+        self._offsets: list[int] = []
+        self._keys: dict[int, int | None] = {}
+
+    def __len__(self) -> int:
+        """Returns the number of records."""
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[Ahead]:
+        """Yields the records in order."""
+        return (Ahead(offset, self._keys[offset]) for offset in self._offsets)
+
+    def has(self, offset: int) -> bool:
+        """Whether a record stands at an offset."""
+        return offset in self._keys
+
+    def key_of(self, offset: int) -> int | None:
+        """Returns the key of a record that it has."""
+        return self._keys[offset]
+
+    def look(self, end: int, records: Iterable[Ahead]) -> None:
+        """Goes on.
+
+        Args:
+            end: All before it has been looked at now.
+            records: That stand between the end so far and this one, in order.
+        """
+        for offset, key in records:
+            self._offsets.append(offset)
+            self._keys[offset] = key
+        self.end = end
+
+    def drop_before(self, offset: int) -> None:
+        """Forgets what is done."""
+        count = bisect_left(self._offsets, offset)
+        for each in self._offsets[:count]:
+            del self._keys[each]
+        del self._offsets[:count]
+        self.begin = max(self.begin, min(offset, self.end))
+
+    def covered(self, offsets: Iterable[int]) -> Ranges:
+        """Returns what is done when records are: these, and the offsets before each that no record has (SEEN-GAPS).
+
+        Args:
+            offsets: Of records. Before one that has not been looked at nothing else is done.
+        """
+        return Ranges(self._covered(offset) for offset in offsets)
+
+    def _covered(self, offset: int) -> Range:
+        if offset not in self._keys:
+            return offset, offset + 1
+        place = bisect_left(self._offsets, offset)
+        return (self._offsets[place - 1] + 1 if place else self.begin), offset + 1
+
+    def gap_at(self, offset: int) -> Ranges:
+        """Returns the offsets from one on that no record has, as far as it has looked."""
+        if offset < self.begin:
+            return NONE
+        place = bisect_left(self._offsets, offset)
+        return Ranges([(offset, self._offsets[place] if place < len(self._offsets) else self.end)])

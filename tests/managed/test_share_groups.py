@@ -1,0 +1,114 @@
+"""Java's share consumers through Kordon: on managed topics they end with the reason, on others they work as ever."""
+
+import re
+import subprocess
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from kordon.codecs import apis
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import PROJECT, jars_dir, kafka_version
+from kordon.testing.java_process import DIES_WITH_PARENT, java_command
+from kordon.testing.java_programs import java_program
+from kordon.testing.managed_clients import create_managed, create_ordinary
+from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+]
+
+PATIENCE = 90
+GROUP_RESOURCE, SET = 32, 0
+RECORDS = 60
+
+
+class ShareMembers:
+    """The program with all members, and what these have said."""
+
+    def __init__(self, bootstrap: str, folder: Path) -> None:
+        jars = jars_dir(kafka_version())
+        program = java_program(PROJECT / "tests" / "clients" / "java" / "ShareMembers.java", jars)
+        command = [*DIES_WITH_PARENT, *java_command(jars, folder, tool=True), *program, bootstrap]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.said: list[str] = []
+        self._listener = threading.Thread(target=self._listen)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        self.said.extend(line.rstrip() for line in self._process.stdout)
+
+    def join(self, name: str, topics: str) -> None:
+        """Has a member join the group."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"join {name} {topics} group.id=sharers\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """Has all members leave."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(PATIENCE)
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._listener.join()
+            self._process.stdout.close()
+
+
+@pytest.fixture
+def members(proxy: ProxyProcess, tmp_path: Path) -> Iterator[ShareMembers]:
+    """Nobody yet; all leave at the end."""
+    started = ShareMembers(proxy.bootstrap, tmp_path)
+    yield started
+    started.stop()
+
+
+def test_share_consumers_work_on_topics_that_are_not_managed(
+    proxy: ProxyProcess, open_cluster: Cluster, members: ShareMembers
+) -> None:
+    """Each record is given to one member, and again when it is released; who names a managed topic is told which."""
+    create_managed(proxy.bootstrap, "shared")
+    create_ordinary(proxy.bootstrap, "open", 2)
+    with PlainConnection(open_cluster.bootstrap()) as connection:
+        config = {"name": "share.auto.offset.reset", "config_operation": SET, "value": "earliest"}
+        group = {"resource_type": GROUP_RESOURCE, "resource_name": "sharers", "configs": [config]}
+        told = connection.ask(apis.INCREMENTAL_ALTER, 1, {"resources": [group], "validate_only": False})
+        assert told.responses[0].error_code == 0
+    members.join("mixed", "open,shared")
+    for name in ("one", "two"):
+        members.join(name, "open")
+    producer = Producer({"bootstrap.servers": proxy.bootstrap})
+    for number in range(RECORDS):
+        what = {0: "release", 1: "reject"}.get(number % 10, "accept")
+        producer.produce("open", f"{what}-{number}", f"key-{number}")
+    producer.flush()
+
+    def given() -> dict[str, list[int]]:
+        found = defaultdict[str, list[int]](list)
+        for line in list(members.said):
+            if place := re.fullmatch(r"(?:one|two) given open-\d \d+ (\d) key-\d+ (\S+)", line):
+                found[place[2]].append(int(place[1]))
+        return dict(found)
+
+    def are_done() -> bool:
+        acknowledged = [line for line in list(members.said) if " acknowledged " in line]
+        return sum(line.split(" ")[3].count(",") + 1 for line in acknowledged) == RECORDS + RECORDS // 10
+
+    wait_until("all is acknowledged", are_done, PATIENCE)
+    wait_until("who names a managed topic ends", lambda: "mixed left" in members.said, PATIENCE)
+    counts = {value: [1, 2] if value.startswith("release") else [1] for value in given()}
+    assert (len(counts), given()) == (RECORDS, counts)
+    assert {line.rpartition(" ")[2] for line in members.said if " acknowledged " in line} == {"none"}
+    refused = next(line for line in members.said if line.startswith("mixed failed"))
+    assert refused.startswith("mixed failed InvalidRequestException: shared is a managed topic")
