@@ -224,8 +224,29 @@ def _run_here(asked: dict[str, Any]) -> int:
     if asked["replaced"] is not None:
         finder, seconds = _Finder(Replaced(**asked["replaced"])), _LONGEST_BROKEN_SECONDS
         sys.meta_path.insert(0, finder)
-    code = int(pytest.main([*_OPTIONS, f"--timeout={seconds}", *asked["tests"]]))
+    code = _code_of([*_OPTIONS, f"--timeout={seconds}", *asked["tests"]])
     return code if finder is None or finder.is_imported else NEVER_IMPORTED
+
+
+class _Ended:
+    """A plugin of pytest that hears how the tests have ended."""
+
+    code: int | None = None
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        self.code = int(exitstatus)
+
+
+def _code_of(arguments: Sequence[str]) -> int:
+    """Runs pytest; returns its exit code, that of failed tests also if pytest itself fails over what they left open."""
+    ended = _Ended()
+    try:
+        return int(pytest.main([*arguments], plugins=[ended]))
+    except Exception:
+        if ended.code != pytest.ExitCode.TESTS_FAILED:
+            raise
+        traceback.print_exc()
+        return ended.code
 
 
 def main() -> int:

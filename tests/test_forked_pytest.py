@@ -42,6 +42,14 @@ def test_a_failure_is_told_with_what_pytest_says(forked: ForkedPytest, tmp_path:
     assert "'this' == 'that'" in words
 
 
+def test_a_failed_test_that_leaves_something_open_has_failed(forked: ForkedPytest, tmp_path: Path) -> None:
+    """Whatever pytest says of that at its end; else a mutation would seem not to have been tried."""
+    (tmp_path / "conftest.py").write_text("def pytest_unconfigure():\n    raise RuntimeError('left open')\n")
+    (tmp_path / "test_two.py").write_text("def test_fails():\n    assert 0\n\ndef test_passes():\n    pass\n")
+    codes = [forked.run([f"{tmp_path}/test_two.py::{name}"])[0] for name in ("test_fails", "test_passes")]
+    assert codes == [FAILED, int(pytest.ExitCode.INTERNAL_ERROR)]
+
+
 def test_a_file_that_no_test_imports_is_told(forked: ForkedPytest) -> None:
     """Nothing would be shown by tests that pass, or fail, without it."""
     code, _ = forked.run([TESTS], Replaced("kordon.proxy.no_such_module", ""))
