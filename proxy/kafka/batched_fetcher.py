@@ -23,6 +23,9 @@ from kordon.proxy.runtime.tasks import Tasks
 
 WAIT_MS: Final = 5_000
 """How long a broker holds a request that it has nothing for: what is idle is asked for seldom."""
+QUIET_MS: Final = 30_000
+"""How long whoever waits at the end of a log hears nothing while nothing comes: wanting it again costs more than asking
+for it again with all others."""
 _BUSY_WAIT_MS: Final = 500
 """How long, where few connections are left: what is wanted next may have to wait for this one."""
 _PARTITION_BYTES: Final = 1024 * 1024
@@ -59,6 +62,8 @@ class Want(NamedTuple):
     is_alone: bool = False
     """Nothing else may be in its request: from a full answer, or behind another's batches, brokers leave out what there
     is (KIP-74)."""
+    quiet_ms: int = 0
+    """How long nothing is told of it while there is no news; at least `max_wait_ms`."""
 
     def is_news(self, fetched: Fetched) -> bool:
         """Whether an answer says more than that nothing has come."""
@@ -107,7 +112,8 @@ class BatchedFetcher:
         node = self._nodes.setdefault(leader.node_id, _Node())
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[Fetched] = loop.create_future()
-        node.waiting.append(_OpenWant(want, outcome, loop.time() + want.max_wait_ms / 1000))
+        quiet_seconds = max(want.quiet_ms, want.max_wait_ms) / 1000
+        node.waiting.append(_OpenWant(want, outcome, loop.time() + quiet_seconds))
         if not node.is_due:
             node.is_due = True
             loop.call_soon(self._leave, leader.node_id)  # with what else is wanted just now

@@ -12,7 +12,7 @@ import structlog
 from kordon.codecs.error_codes import Code
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched
-from kordon.proxy.kafka.batched_fetcher import WAIT_MS, Want
+from kordon.proxy.kafka.batched_fetcher import QUIET_MS, WAIT_MS, Want
 from kordon.proxy.reads.indexing import Indexer
 from kordon.proxy.reads.kept_views import KeptViews
 from kordon.proxy.reads.log_transactions import LogTransactions
@@ -147,7 +147,9 @@ class PartitionLog:
         wait_ms = WAIT_MS if self._is_end(offset) else 0
         log_start = -1 if self.log_start is None else self.log_start
         try:
-            fetched = await self._fetch(Want(self._topic, self.partition, offset, wait_ms, log_start))
+            quiet_ms = QUIET_MS if wait_ms else 0
+            want = Want(self._topic, self.partition, offset, wait_ms, log_start, quiet_ms=quiet_ms)
+            fetched = await self._fetch(want)
             return await self._take_in(offset, fetched)
         finally:
             self._coming.pop(offset, None)

@@ -5,7 +5,7 @@ from typing import Any, Self
 
 from kordon.codecs import apis
 from kordon.codecs.fetched import Fetched
-from kordon.proxy.kafka.batched_fetcher import WAIT_MS, BatchedFetcher, Want
+from kordon.proxy.kafka.batched_fetcher import QUIET_MS, WAIT_MS, BatchedFetcher, Want
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.ordering.reading import Tenancy
@@ -108,6 +108,41 @@ async def test_a_wait_without_news_comes_to_its_end() -> None:
     broker.asked[0][2].set()
     assert (await waiting).high_watermark == 0
     await broker.fetcher.close()
+
+
+async def test_whoever_waits_at_an_end_hears_seldom_that_nothing_has_come() -> None:
+    """The broker's own waits end more often; then it is asked again, and nobody does anything for that."""
+    broker = await Idle.led()
+    wanted = want(0, max_wait_ms=1)._replace(quiet_ms=60_000)
+    waiting = asyncio.ensure_future(broker.fetcher.fetch(wanted))
+    await turns()
+    await asyncio.sleep(0.002)
+    broker.asked[0][2].set()
+    await turns()
+    assert len(broker.asked) == 2
+    assert not waiting.done()
+    broker.ends[0] = 1
+    broker.asked[1][2].set()
+    assert (await waiting).high_watermark == 1
+    await broker.fetcher.close()
+
+
+async def test_a_log_that_is_read_to_its_end_is_wanted_quietly() -> None:
+    """What stands before the end is not: its readers wait for that."""
+    wanted: list[Want] = []
+
+    async def fetch(want: Want) -> Fetched:
+        wanted.append(want)
+        return Fetched(0, 100, 0, memoryview(b""))
+
+    tally, tasks = ReadTally(), Tasks()
+    indexer = Indexer("t", Tenancy(0), 1, tally, Opener())
+    log = PartitionLog("t", indexer, ViewCache(1 << 20, tally), tally, fetch=fetch, tasks=tasks)
+    log.high_watermark = 100
+    for offset in (100, 7):
+        await log.coming(offset)
+    assert [(each.max_wait_ms, each.quiet_ms) for each in wanted] == [(WAIT_MS, QUIET_MS), (0, 0)]
+    await tasks.stop()
 
 
 async def test_a_wait_at_the_end_holds_up_no_reader_of_what_is_there() -> None:
