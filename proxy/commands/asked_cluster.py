@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kordon.proxy.commands.command_parts import Failed
-from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, config_of, connection_options, target_of
+from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, brokers_of, connection_options
 
 if TYPE_CHECKING:
-    from kordon.proxy.config.config import Upstream
     from kordon.proxy.kafka.brokers import Brokers
 
 Result = TypeVar("Result")
 
 broker_options = connection_options(
     "the broker",
-    "A broker. Kordon itself hides its topics.",
+    "A broker, or several with commas between. Kordon itself hides its topics.",
     "Kordon's own configuration, for its brokers, its log-in and its group.",
 )
 
@@ -30,25 +29,12 @@ class AskedCluster:
     def __init__(self, target: TargetFlags) -> None:
         from kordon.proxy.kafka.group import GROUP  # noqa: PLC0415
 
-        self.group = GROUP
-        """That Kordon's workers are members of."""
-        self._upstream = self._upstream_of(target)
-
-    def _upstream_of(self, target: TargetFlags) -> Upstream:
         try:
-            config = config_of(target["file"], os.environ)
-            if config is not None:
-                self.group = config.ordering.group
-            if target["bootstrap"] is not None:
-                target["file"] = None
-                return target_of(os.environ, **target)[1]
+            self._upstream, config = brokers_of(os.environ, **target)
         except TargetUnknown as error:
             raise click.UsageError(str(error)) from error
-        if config is None:
-            raise click.UsageError(
-                "name a broker: --bootstrap HOST:PORT, or Kordon's own configuration by --config FILE"
-            )
-        return config.upstream
+        self.group = config.ordering.group if config is not None else GROUP
+        """That Kordon's workers are members of."""
 
     def ask(self, what: str, do: Callable[[Brokers], Awaitable[Result]], refusal: type[Exception]) -> Result:
         """Does something with the brokers; whatever fails is told, with exit code 1.

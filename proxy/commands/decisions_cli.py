@@ -24,11 +24,9 @@ from kordon.proxy.commands.topics_target import (
     Command,
     TargetFlags,
     TargetUnknown,
-    config_of,
+    brokers_of,
     connection_options,
-    target_of,
 )
-from kordon.proxy.config.config import HostPort
 
 if TYPE_CHECKING:
     from kordon.proxy.commands.decisions_found import Name
@@ -285,26 +283,12 @@ def _place(folder: Path | None, target: TargetFlags) -> tuple[Upstream | None, P
     """Returns where the log is: brokers, or a folder."""
     if folder is not None:
         return None, folder
+    if target["bootstrap"] is None and target["file"] is None:
+        raise click.UsageError("name a broker: --bootstrap HOST:PORT, --config FILE, or --files FOLDER")
     try:
-        if target["bootstrap"] is not None:
-            return _brokers(target["bootstrap"], target), None
-        config = config_of(target["file"], os.environ)
+        upstream, config = brokers_of(os.environ, **target)
     except TargetUnknown as error:
         raise click.UsageError(str(error)) from error
-    if config is None:
-        raise click.UsageError("name a broker: --bootstrap HOST:PORT, --config FILE, or --files FOLDER")
-    if config.decisions.to == "files":
+    if target["bootstrap"] is None and config is not None and config.decisions.to == "files":
         return None, config.decisions.folder
-    return config.upstream, None
-
-
-def _brokers(addresses: str, target: TargetFlags) -> Upstream:
-    """Returns how the brokers at some addresses are reached; flags alone say it."""
-    first, *others = addresses.split(",")
-    own: TargetFlags = {**target, "bootstrap": first, "file": None}
-    address, upstream = target_of(os.environ, **own)
-    try:
-        more = [HostPort.parse(other) for other in others]
-    except ValueError as error:
-        raise TargetUnknown(f"--bootstrap: {error}") from error
-    return upstream.model_copy(update={"bootstrap": (address, *more)})
+    return upstream, None

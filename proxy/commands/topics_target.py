@@ -153,6 +153,31 @@ def target_of(environment: Mapping[str, str], **said: Unpack[TargetFlags]) -> tu
     )
 
 
+def brokers_of(environment: Mapping[str, str], **said: Unpack[TargetFlags]) -> tuple[Upstream, Config | None]:
+    """Returns how brokers are reached, and Kordon's own configuration if it is named.
+
+    Args:
+        environment: Variables, which count as in `kordon run`.
+        said: The address may be several with commas between, and wins over the configuration.
+
+    Raises:
+        TargetUnknown: Something is missing or wrong.
+    """
+    config = config_of(said["file"], environment)
+    if said["bootstrap"] is None:
+        if config is None:
+            raise TargetUnknown("name a broker: --bootstrap HOST:PORT, or Kordon's own configuration by --config FILE")
+        return config.upstream, config
+    first, *others = said["bootstrap"].split(",")
+    flags: TargetFlags = {**said, "bootstrap": first, "file": None}
+    address, upstream = target_of(environment, **flags)
+    try:
+        more = [HostPort.parse(other) for other in others]
+    except ValueError as error:
+        raise TargetUnknown(f"--bootstrap: {error}") from error
+    return upstream.model_copy(update={"bootstrap": (address, *more)}), config
+
+
 def config_of(file: Path | None, environment: Mapping[str, str]) -> Config | None:
     """Reads Kordon's own configuration, if it is named.
 

@@ -67,12 +67,10 @@ class OwnThings:
 
     Args:
         group: Of the proxies (`ordering.group`).
-        transactional_ids: By which Kordon writes.
     """
 
-    def __init__(self, group: str, transactional_ids: Iterable[str] = (TRANSACTIONAL_ID,)) -> None:
+    def __init__(self, group: str) -> None:
         self._group = group
-        self._transactional_ids = frozenset(transactional_ids)
         self._ids: dict[str, UUID] = {}
         self._asked_for: dict[int, tuple[bytes, ...]] = {}  # by api and version: looked at for each request
         self.refusals = 0
@@ -94,7 +92,7 @@ class OwnThings:
             case Entity.GROUP_ID:
                 return value == self._group
             case Entity.TRANSACTIONAL_ID:
-                return value in self._transactional_ids
+                return value == TRANSACTIONAL_ID
             case _:
                 return False
 
@@ -126,7 +124,7 @@ class OwnThings:
             case Entity.GROUP_ID:
                 return (self._group.encode(),)
             case Entity.TRANSACTIONAL_ID:
-                return [each.encode() for each in self._transactional_ids]
+                return [TRANSACTIONAL_ID.encode()]
             case Entity.RESOURCE_NAME | Entity.COORDINATOR_KEY:
                 each_of = (Entity.TOPIC_NAME, Entity.GROUP_ID, Entity.TRANSACTIONAL_ID)
                 return [needle for each in each_of for needle in self._names(each)]
