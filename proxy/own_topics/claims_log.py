@@ -143,10 +143,11 @@ class ClaimsLog:
 
     def _look_for_gap(self, key: PlaceKey, timestamp_ms: int) -> None:
         done = self.claims.of(key).done
-        if not done.ranges:
-            self.gaps.pop(key, None)
-        elif key not in self.gaps or self.gaps[key].offset != done.stable:
-            self.gaps.pop(key, None)
+        known = self.gaps.get(key)
+        if known is not None and done.ranges and known.offset == done.stable:
+            return
+        self.gaps.pop(key, None)  # one that has moved is the newest
+        if done.ranges:
             self.gaps[key] = Gap(done.stable, timestamp_ms)
 
     def forget_void(self) -> None:
