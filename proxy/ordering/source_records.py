@@ -44,14 +44,14 @@ class SourceWish:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _SourceValue:
     __pydantic_config__ = ConfigDict(extra="forbid")
     version: Literal[1]
     topic_id: UUID
     since_ms: Annotated[int, Field(ge=0, lt=_MOST_MS)]
 
 
-_VALUE: Final = TypeAdapter(_Value)
+_VALUE: Final = TypeAdapter(_SourceValue)
 
 
 def key_of(topic: str) -> str:
@@ -75,7 +75,7 @@ def topic_of(key: str) -> str | None:
 
 def dump(topic: SourceTopic) -> bytes:
     """Writes a record's value."""
-    return _VALUE.dump_json(_Value(VERSION, topic.topic_id, topic.since_ms))
+    return _VALUE.dump_json(_SourceValue(VERSION, topic.topic_id, topic.since_ms))
 
 
 def load(value: bytes) -> SourceTopic | None:

@@ -160,7 +160,7 @@ class NamedTopic(NamedTuple):
     """Those of them that do not rest yet."""
 
 
-class Told(NamedTuple):
+class ToldAtRest(NamedTuple):
     """What a partition that rests is told from now on."""
 
     topic: RestingTopic
@@ -275,13 +275,13 @@ class Rests:
         """Returns what may end a rest."""
         return {rest.waits_for for topic in self._topics.values() for rest in topic.rests.values()}
 
-    def tell(self) -> list[Told]:
+    def tell(self) -> list[ToldAtRest]:
         """Builds what is to be told of those that rest, where that is not built; returns it."""
         untold, self._untold = self._untold, []
         if self._starts != (starts := self._reads.tally.starts):
             self._starts = starts
             untold = [(topic, each) for topic in self._topics.values() for each in topic.at_rest]
-        told: list[Told] = []
+        told: list[ToldAtRest] = []
         for topic, partition in untold:
             resting = topic.resting(partition)
             if resting is None or topic.managed is None:
@@ -289,7 +289,7 @@ class Rests:
             home, offset = resting.home, resting.row[2]
             start = home.start if home.is_first else self._reads.logs.homes(topic.managed).start_of(home.stream)
             topic.told[partition] = nothing_new(self.version, partition, offset, start)
-            told.append(Told(topic, partition, offset, start))
+            told.append(ToldAtRest(topic, partition, offset, start))
         return told
 
     def _topic(self, asked: AskedTopic) -> RestingTopic:

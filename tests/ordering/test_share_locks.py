@@ -9,20 +9,27 @@ from hypothesis import strategies as st
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import NONE, Ranges
 from kordon.proxy.ordering.claims import Done, Start
-from kordon.proxy.ordering.share.acknowledging import MOST_OFFSETS, Batch, Judged, Kind, acknowledge, stands
-from kordon.proxy.ordering.share.acquiring import Given, Terms, Wish, acquire, given
-from kordon.proxy.ordering.share.locks import MOST_TURNS, Lock, Outcome
+from kordon.proxy.ordering.share.acknowledging import (
+    MOST_OFFSETS,
+    AcknowledgementBatch,
+    AcknowledgeType,
+    JudgedAcknowledgements,
+    acknowledge,
+    stands,
+)
+from kordon.proxy.ordering.share.acquiring import GivenRecord, Terms, Wish, acquire, given
+from kordon.proxy.ordering.share.locks import MOST_TURNS, Lock, LockOutcome
 from kordon.proxy.ordering.share.state import Said, ShareState
-from kordon.proxy.ordering.share.window import Ahead, Window
+from kordon.proxy.ordering.share.window import ShareWindow, WindowRecord
 
 TERMS = Terms(lock_seconds=30.0, most_tries=3)
 BEGUN = Start(1, 0, Done(0))
 
 
-def window(*keys: int | None, end: int | None = None) -> Window:
+def window(*keys: int | None, end: int | None = None) -> ShareWindow:
     """Returns one with a record of each key at the even offsets; at the odd ones there is none."""
-    found = Window(0)
-    found.look(2 * len(keys) if end is None else end, [Ahead(2 * place, key) for place, key in enumerate(keys)])
+    found = ShareWindow(0)
+    found.look(2 * len(keys) if end is None else end, [WindowRecord(2 * place, key) for place, key in enumerate(keys)])
     return found
 
 
@@ -42,15 +49,17 @@ def lock(member: str, *offsets: int, turn: int = 1, tries: int = 1, incarnation:
     return Lock(incarnation, member, turn, tries, at(*offsets))
 
 
-def done(*offsets: int, turn: int = 1) -> Outcome:
-    return Outcome(1, turn, at(*offsets), at(*offsets))
+def done(*offsets: int, turn: int = 1) -> LockOutcome:
+    return LockOutcome(1, turn, at(*offsets), at(*offsets))
 
 
-def released(*offsets: int, turn: int = 1) -> Outcome:
-    return Outcome(1, turn, NONE, at(*offsets))
+def released(*offsets: int, turn: int = 1) -> LockOutcome:
+    return LockOutcome(1, turn, NONE, at(*offsets))
 
 
-def wanted(found: ShareState, ahead: Window, terms: Terms = TERMS, most: int = 100, now: float = 0.0) -> list[Lock]:
+def wanted(
+    found: ShareState, ahead: ShareWindow, terms: Terms = TERMS, most: int = 100, now: float = 0.0
+) -> list[Lock]:
     return list(acquire(found, ahead, terms, Wish("B", most), now).locks)
 
 
@@ -74,7 +83,7 @@ def test_a_record_that_is_done_may_still_be_in_hand() -> None:
     found = state(BEGUN, lock("A", 2), lock("B", 2, turn=2, tries=2), done(2))
     assert found.done == Done(0, at(2))
     assert wanted(found, window(None, 7, 7)) == [lock("B", 0)]
-    found = state(BEGUN, lock("A", 0), lock("B", 0, turn=2, tries=2), Outcome(1, 1, Ranges([(0, 2)]), at(0)))
+    found = state(BEGUN, lock("A", 0), lock("B", 0, turn=2, tries=2), LockOutcome(1, 1, Ranges([(0, 2)]), at(0)))
     ahead = window(7, 7, 8)
     ahead.drop_before(found.done.stable)
     assert wanted(found, ahead) == []
@@ -97,8 +106,8 @@ def test_no_more_is_given_than_is_wanted_and_may_be_in_hand() -> None:
 
 def test_nothing_is_given_where_something_was_not_looked_at() -> None:
     """Nor of a group that has not begun."""
-    ahead = Window(2)
-    ahead.look(6, [Ahead(2, 7), Ahead(4, 8)])
+    ahead = ShareWindow(2)
+    ahead.look(6, [WindowRecord(2, 7), WindowRecord(4, 8)])
     assert wanted(state(BEGUN), ahead) == []
     assert wanted(state(), window(7)) == []
 
@@ -107,7 +116,7 @@ def test_a_record_is_given_so_often_and_then_archived_or_blocks_its_key() -> Non
     """Whatever becomes of the members that were given it."""
     found, ahead = state(BEGUN, lock("A", 2, turn=4, tries=3), released(2, turn=4)), window(8, 7, 7)
     archives = acquire(found, ahead, TERMS, Wish("B", 9), 0)
-    assert archives.outcomes == [Outcome(1, 4, Ranges([(1, 3)]), at(2))]
+    assert archives.outcomes == [LockOutcome(1, 4, Ranges([(1, 3)]), at(2))]
     assert archives.locks == [lock("B", 0)]
     blocks = acquire(found, ahead, TERMS._replace(archives=False), Wish("B", 9), 0)
     assert (blocks.outcomes, blocks.locks) == ([], [lock("B", 0)])
@@ -118,16 +127,18 @@ def test_a_record_is_given_so_often_and_then_archived_or_blocks_its_key() -> Non
 def test_offsets_without_records_hold_nothing_up() -> None:
     """Those at the stable offset are said to be done, as far as was looked."""
     found = state(BEGUN, lock("A", 0), done(0))
-    assert acquire(found, window(7, end=9), TERMS, Wish("B", 9), 0).outcomes == [Outcome(1, 0, Ranges([(1, 9)]), NONE)]
-    assert acquire(found, window(7, 8), TERMS, Wish("B", 9), 0).outcomes == [Outcome(1, 0, Ranges([(1, 2)]), NONE)]
+    assert acquire(found, window(7, end=9), TERMS, Wish("B", 9), 0).outcomes == [
+        LockOutcome(1, 0, Ranges([(1, 9)]), NONE)
+    ]
+    assert acquire(found, window(7, 8), TERMS, Wish("B", 9), 0).outcomes == [LockOutcome(1, 0, Ranges([(1, 2)]), NONE)]
     assert acquire(state(BEGUN), window(7), TERMS, Wish("B", 9), 0).outcomes == []
 
 
 def test_of_two_locks_of_one_turn_the_first_counts() -> None:
     """Who comes second is not given its record, nor later ones of its key."""
     found = state(BEGUN, lock("A", 0), lock("B", 0, 2, 4))
-    assert given(found, window(7, 7, 8), ["2"]) == [Given(4, 1)]
-    assert given(found, window(7, 7, 8), ["1"]) == [Given(0, 1)]
+    assert given(found, window(7, 7, 8), ["2"]) == [GivenRecord(4, 1)]
+    assert given(found, window(7, 7, 8), ["1"]) == [GivenRecord(0, 1)]
 
 
 def test_what_is_done_meanwhile_is_not_given() -> None:
@@ -168,27 +179,35 @@ def test_the_lock_of_what_was_given_back_stays_in_the_log() -> None:
     assert found.outlived(-1) == []
     found.apply("3", 3, lock("B", 0, turn=2, tries=2), 5.0)
     assert found.outlived(-1) == ["1"]
-    found.apply("4", 4, Outcome(1, 1, at(0), at(0)), 6.0)  # who had it first was done, and B has it in hand
+    found.apply("4", 4, LockOutcome(1, 1, at(0), at(0)), 6.0)  # who had it first was done, and B has it in hand
     assert found.outlived(5.0) == ["1"]
     assert found.outlived(5.1) == ["1", "3"]
 
 
-def judged(found: ShareState, *batches: Batch, member: str = "A", may_renew: bool = False) -> Judged:
+def judged(
+    found: ShareState, *batches: AcknowledgementBatch, member: str = "A", may_renew: bool = False
+) -> JudgedAcknowledgements:
     return acknowledge(found, window(7, 8, 9), member, batches, may_renew=may_renew)
 
 
 def test_acknowledgements_say_what_is_done_and_what_is_given_again() -> None:
     """Offsets before each record that no record has are done with it."""
     found = state(BEGUN, lock("A", 0, 2), lock("A", 4, turn=2, tries=2))
-    answer = judged(found, Batch(0, 2, (Kind.ACCEPT, Kind.GAP, Kind.RELEASE)), Batch(4, 4, (Kind.REJECT,)))
-    assert answer == Judged(Code.NONE, [Outcome(1, 1, at(0), at(0, 2)), Outcome(1, 2, Ranges([(3, 5)]), at(4))])
+    answer = judged(
+        found,
+        AcknowledgementBatch(0, 2, (AcknowledgeType.ACCEPT, AcknowledgeType.GAP, AcknowledgeType.RELEASE)),
+        AcknowledgementBatch(4, 4, (AcknowledgeType.REJECT,)),
+    )
+    assert answer == JudgedAcknowledgements(
+        Code.NONE, [LockOutcome(1, 1, at(0), at(0, 2)), LockOutcome(1, 2, Ranges([(3, 5)]), at(4))]
+    )
 
 
 def test_to_renew_is_to_take_the_next_turn() -> None:
     """It is no further try; a takeover of the same turn that comes later does not count."""
     found = state(BEGUN, lock("A", 0, tries=2))
-    answer = judged(found, Batch(0, 0, (Kind.RENEW,)), may_renew=True)
-    assert answer == Judged(Code.NONE, [], [lock("A", 0, turn=2, tries=2)])
+    answer = judged(found, AcknowledgementBatch(0, 0, (AcknowledgeType.RENEW,)), may_renew=True)
+    assert answer == JudgedAcknowledgements(Code.NONE, [], [lock("A", 0, turn=2, tries=2)])
     found.apply("2", 2, answer.renewals[0], 29.0)
     found.apply("3", 3, lock("B", 0, turn=2, tries=3), 31.0)
     assert stands(found, answer, ["2"])
@@ -205,25 +224,34 @@ def test_who_has_a_record_no_longer_says_nothing_of_it() -> None:
         state(BEGUN, lock("A", 0, 2), released(0)),
         state(BEGUN, lock("A", 2)),
     ):
-        answer = judged(found, Batch(0, 0, (Kind.ACCEPT,)), Batch(2, 2, (Kind.ACCEPT,)))
-        assert answer == Judged(Code.INVALID_RECORD_STATE, is_sure=False)
-    assert judged(state(BEGUN, lock("A", 0)), Batch(0, 0, (Kind.GAP,))).code is Code.INVALID_RECORD_STATE
+        answer = judged(
+            found,
+            AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,)),
+            AcknowledgementBatch(2, 2, (AcknowledgeType.ACCEPT,)),
+        )
+        assert answer == JudgedAcknowledgements(Code.INVALID_RECORD_STATE, is_sure=False)
+    assert (
+        judged(state(BEGUN, lock("A", 0)), AcknowledgementBatch(0, 0, (AcknowledgeType.GAP,))).code
+        is Code.INVALID_RECORD_STATE
+    )
 
 
 def test_what_all_have_passed_may_be_acknowledged_again() -> None:
     """An answer was lost, and the member repeats what it said; brokers take that. A worker reads the log before."""
     found = state(BEGUN, lock("A", 0), done(0))
     assert found.done == Done(1)
-    assert judged(found, Batch(0, 0, (Kind.ACCEPT,))) == Judged(is_sure=False)
-    renewed = judged(found, Batch(0, 0, (Kind.RENEW,)), may_renew=True)
-    assert renewed == Judged(Code.INVALID_RECORD_STATE, is_sure=False)
+    assert judged(found, AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,))) == JudgedAcknowledgements(is_sure=False)
+    renewed = judged(found, AcknowledgementBatch(0, 0, (AcknowledgeType.RENEW,)), may_renew=True)
+    assert renewed == JudgedAcknowledgements(Code.INVALID_RECORD_STATE, is_sure=False)
     twice = state(BEGUN, lock("A", 0), lock("B", 0, turn=2, tries=2), done(0))
-    assert judged(twice, Batch(0, 0, (Kind.ACCEPT,)), member="B").outcomes == [done(0, turn=2)]
+    assert judged(twice, AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,)), member="B").outcomes == [
+        done(0, turn=2)
+    ]
 
 
 def test_a_member_is_told_that_it_came_too_late() -> None:
     """Its lock had expired, and the other's stands before what it said; or the group was reset."""
-    answer = judged(state(BEGUN, lock("A", 0)), Batch(0, 0, (Kind.ACCEPT,)))
+    answer = judged(state(BEGUN, lock("A", 0)), AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,)))
     assert stands(state(BEGUN, lock("A", 0), *answer.outcomes, lock("B", 0, turn=2)), answer, ())
     assert not stands(state(BEGUN, lock("A", 0), lock("B", 0, turn=2), *answer.outcomes), answer, ())
     assert not stands(state(BEGUN, lock("A", 0), Start(2, 1, Done(0)), *answer.outcomes), answer, ())
@@ -240,21 +268,21 @@ def test_a_lock_ends_by_what_is_said_of_its_own_turn() -> None:
 @pytest.mark.parametrize(
     "batches",
     [
-        [Batch(2, 2, (1,)), Batch(0, 0, (1,))],
-        [Batch(0, 2, (1,)), Batch(2, 4, (1,))],
-        [Batch(2, 0, (1,))],
-        [Batch(-1, 0, (1,))],
-        [Batch(0, 2, (1, 1))],
-        [Batch(0, 0, ())],
-        [Batch(0, 0, (5,))],
-        [Batch(0, 0, (-1,))],
-        [Batch(0, 0, (Kind.RENEW,))],
-        [Batch(0, 2**62, (1,))],
-        [Batch(0, MOST_OFFSETS, (1,))],
-        [Batch(0, MOST_OFFSETS - 1, (1,)), Batch(MOST_OFFSETS, MOST_OFFSETS, (1,))],
+        [AcknowledgementBatch(2, 2, (1,)), AcknowledgementBatch(0, 0, (1,))],
+        [AcknowledgementBatch(0, 2, (1,)), AcknowledgementBatch(2, 4, (1,))],
+        [AcknowledgementBatch(2, 0, (1,))],
+        [AcknowledgementBatch(-1, 0, (1,))],
+        [AcknowledgementBatch(0, 2, (1, 1))],
+        [AcknowledgementBatch(0, 0, ())],
+        [AcknowledgementBatch(0, 0, (5,))],
+        [AcknowledgementBatch(0, 0, (-1,))],
+        [AcknowledgementBatch(0, 0, (AcknowledgeType.RENEW,))],
+        [AcknowledgementBatch(0, 2**62, (1,))],
+        [AcknowledgementBatch(0, MOST_OFFSETS, (1,))],
+        [AcknowledgementBatch(0, MOST_OFFSETS - 1, (1,)), AcknowledgementBatch(MOST_OFFSETS, MOST_OFFSETS, (1,))],
     ],
 )
-def test_what_is_no_acknowledgement_is_refused_before_it_is_read(batches: list[Batch]) -> None:
+def test_what_is_no_acknowledgement_is_refused_before_it_is_read(batches: list[AcknowledgementBatch]) -> None:
     """Whatever its length says."""
     assert judged(state(BEGUN, lock("A", 0)), *batches).code is Code.INVALID_REQUEST
 
@@ -262,14 +290,14 @@ def test_what_is_no_acknowledgement_is_refused_before_it_is_read(batches: list[B
 def test_a_worker_that_has_not_looked_at_a_record_takes_its_acknowledgement() -> None:
     """It says nothing of the offsets before it."""
     found = state(BEGUN, lock("A", 40))
-    assert judged(found, Batch(40, 40, (Kind.ACCEPT,))).outcomes == [done(40)]
+    assert judged(found, AcknowledgementBatch(40, 40, (AcknowledgeType.ACCEPT,))).outcomes == [done(40)]
 
 
 @drawn(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))
 def test_when_all_records_are_done_all_offsets_are(records: set[int], others: set[int]) -> None:
     """Those that no record has are done with the record behind them, or as the gap at the end."""
-    ahead = Window(0)
-    ahead.look(31, [Ahead(each, None) for each in sorted(records)])
+    ahead = ShareWindow(0)
+    ahead.look(31, [WindowRecord(each, None) for each in sorted(records)])
     found = Done(0).joined(Done(-1, ahead.covered(records - others)))
     assert {each for each in records if found.has(each)} == records - others
     whole = found.joined(Done(-1, ahead.covered(records & others)))

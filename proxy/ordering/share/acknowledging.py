@@ -13,15 +13,15 @@ from typing import Final, NamedTuple
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import Ranges
 from kordon.proxy.ordering.share.acquiring import next_turn
-from kordon.proxy.ordering.share.locks import Held, Lock, Outcome
+from kordon.proxy.ordering.share.locks import Held, Lock, LockOutcome
 from kordon.proxy.ordering.share.state import ShareState
-from kordon.proxy.ordering.share.window import Window
+from kordon.proxy.ordering.share.window import ShareWindow
 
 MOST_OFFSETS: Final = 20_000
 """Of one partition in one request: more than a member can have in hand of it."""
 
 
-class Kind(IntEnum):
+class AcknowledgeType(IntEnum):
     """Of an acknowledgement."""
 
     GAP = 0
@@ -34,7 +34,7 @@ class Kind(IntEnum):
     """The member wants it for as long again."""
 
 
-class Batch(NamedTuple):
+class AcknowledgementBatch(NamedTuple):
     """Acknowledgements of offsets in a row."""
 
     first: int
@@ -44,11 +44,11 @@ class Batch(NamedTuple):
 
 
 @dataclass(slots=True)
-class Judged:
+class JudgedAcknowledgements:
     """What becomes of the acknowledgements of one partition: all of them count, or none."""
 
     code: Code = Code.NONE
-    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+    outcomes: list[LockOutcome] = field(default_factory=list[LockOutcome])
     """To be written, one for each turn."""
     renewals: list[Lock] = field(default_factory=list[Lock])
     """To be written."""
@@ -60,8 +60,13 @@ class Judged:
 
 
 def acknowledge(
-    state: ShareState, window: Window, member: str, batches: Sequence[Batch], *, may_renew: bool = False
-) -> Judged:
+    state: ShareState,
+    window: ShareWindow,
+    member: str,
+    batches: Sequence[AcknowledgementBatch],
+    *,
+    may_renew: bool = False,
+) -> JudgedAcknowledgements:
     """Judges what a member says of one partition.
 
     Args:
@@ -73,25 +78,25 @@ def acknowledge(
         records, or has it no longer.
     """
     if not _is_sound(batches, may_renew=may_renew):
-        return Judged(Code.INVALID_REQUEST)
-    by_turn: dict[int, dict[Kind, list[int]]] = {}
+        return JudgedAcknowledgements(Code.INVALID_REQUEST)
+    by_turn: dict[int, dict[AcknowledgeType, list[int]]] = {}
     held_of: dict[int, Held] = {}
     has_passed = False
     for offset, kind in _each(batches):
         held = state.locks.of(offset)
         if held is not None and has_in_hand(held, member):
             held_of[offset] = held
-            if kind is Kind.GAP:
-                return Judged(Code.INVALID_RECORD_STATE)
+            if kind is AcknowledgeType.GAP:
+                return JudgedAcknowledgements(Code.INVALID_RECORD_STATE)
             by_turn.setdefault(held.turn, {}).setdefault(kind, []).append(offset)
-        elif offset < state.done.stable and kind is not Kind.RENEW:
+        elif offset < state.done.stable and kind is not AcknowledgeType.RENEW:
             has_passed = True  # brokers say nothing of it either
-        elif kind is not Kind.GAP or window.has(offset):
-            return Judged(Code.INVALID_RECORD_STATE, is_sure=False)
-    judged = Judged(is_sure=not has_passed)
+        elif kind is not AcknowledgeType.GAP or window.has(offset):
+            return JudgedAcknowledgements(Code.INVALID_RECORD_STATE, is_sure=False)
+    judged = JudgedAcknowledgements(is_sure=not has_passed)
     for turn, kinds in sorted(by_turn.items()):
         _judge(judged, state, window, turn, kinds)
-        if renewed := kinds.get(Kind.RENEW):
+        if renewed := kinds.get(AcknowledgeType.RENEW):
             judged.renewals += _renewals(state, member, renewed, held_of)
     return judged
 
@@ -104,12 +109,18 @@ def has_in_hand(held: Held, member: str) -> bool:
     return held.member == member and not held.is_over
 
 
-def _judge(judged: Judged, state: ShareState, window: Window, turn: int, kinds: dict[Kind, list[int]]) -> None:
-    done = [*kinds.get(Kind.ACCEPT, ()), *kinds.get(Kind.REJECT, ())]
-    ended = [*done, *kinds.get(Kind.RELEASE, ())]
+def _judge(
+    judged: JudgedAcknowledgements,
+    state: ShareState,
+    window: ShareWindow,
+    turn: int,
+    kinds: dict[AcknowledgeType, list[int]],
+) -> None:
+    done = [*kinds.get(AcknowledgeType.ACCEPT, ()), *kinds.get(AcknowledgeType.REJECT, ())]
+    ended = [*done, *kinds.get(AcknowledgeType.RELEASE, ())]
     if ended:
         offsets = Ranges((each, each + 1) for each in ended)
-        judged.outcomes.append(Outcome(state.incarnation, turn, window.covered(sorted(done)), offsets))
+        judged.outcomes.append(LockOutcome(state.incarnation, turn, window.covered(sorted(done)), offsets))
 
 
 def _renewals(state: ShareState, member: str, offsets: list[int], held_of: dict[int, Held]) -> Iterable[Lock]:
@@ -126,7 +137,7 @@ def renewed_turn(held: Held) -> int:
     return next_turn(held)
 
 
-def stands(state: ShareState, judged: Judged, renewals: Iterable[str]) -> bool:
+def stands(state: ShareState, judged: JudgedAcknowledgements, renewals: Iterable[str]) -> bool:
     """Whether a member may be told that its acknowledgements count, once they were read back (READ-BACK).
 
     Another worker may have found the lock expired and given the record to another member before.
@@ -134,7 +145,7 @@ def stands(state: ShareState, judged: Judged, renewals: Iterable[str]) -> bool:
     Args:
         renewals: Keys of the records of its renewals.
     """
-    said: list[Outcome | Lock] = [*judged.outcomes, *judged.renewals]
+    said: list[LockOutcome | Lock] = [*judged.outcomes, *judged.renewals]
     if any(each.incarnation != state.incarnation for each in said):
         return False
     keys = set(renewals)
@@ -143,7 +154,7 @@ def stands(state: ShareState, judged: Judged, renewals: Iterable[str]) -> bool:
     )
 
 
-def is_own(state: ShareState, outcome: Outcome) -> bool:
+def is_own(state: ShareState, outcome: LockOutcome) -> bool:
     """Whether all that is done was still the member's when it was said."""
     return all(
         held is None or offset not in outcome.done or held.turn == outcome.turn
@@ -157,7 +168,7 @@ def _held(state: ShareState, offsets: Ranges) -> Iterable[Held | None]:
     return (state.locks.of(offset) for begin, end in offsets for offset in range(begin, end))
 
 
-def _is_sound(batches: Sequence[Batch], *, may_renew: bool) -> bool:
+def _is_sound(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> bool:
     """Whether they ascend, do not overlap, and say one of the kinds for each offset; bounded before it is read."""
     before, count = -1, 0
     for first, last, kinds in batches:
@@ -165,14 +176,14 @@ def _is_sound(batches: Sequence[Batch], *, may_renew: bool) -> bool:
         count += size
         if first <= before or size < 1 or count > MOST_OFFSETS or len(kinds) not in (1, size):
             return False
-        most = Kind.RENEW if may_renew else Kind.REJECT
-        if not all(Kind.GAP <= each <= most for each in kinds):
+        most = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
+        if not all(AcknowledgeType.GAP <= each <= most for each in kinds):
             return False
         before = last
     return True
 
 
-def _each(batches: Sequence[Batch]) -> Iterable[tuple[int, Kind]]:
+def _each(batches: Sequence[AcknowledgementBatch]) -> Iterable[tuple[int, AcknowledgeType]]:
     for first, last, kinds in batches:
         for offset in range(first, last + 1):
-            yield offset, Kind(kinds[offset - first] if len(kinds) > 1 else kinds[0])
+            yield offset, AcknowledgeType(kinds[offset - first] if len(kinds) > 1 else kinds[0])

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from kordon.codecs.ranges import NONE, Ranges
-from kordon.proxy.ordering.share.locks import MOST_TURNS, NO_TURN, Held, Lock, Outcome
+from kordon.proxy.ordering.share.locks import MOST_TURNS, NO_TURN, Held, Lock, LockOutcome
 from kordon.proxy.ordering.share.state import ShareState
-from kordon.proxy.ordering.share.window import Window
+from kordon.proxy.ordering.share.window import ShareWindow
 
 
 class Terms(NamedTuple):
@@ -31,11 +31,11 @@ class Wanted(NamedTuple):
     """What a worker writes before it gives anything away."""
 
     locks: Sequence[Lock] = ()
-    outcomes: Sequence[Outcome] = ()
+    outcomes: Sequence[LockOutcome] = ()
     """Of records that have been given too often, and of offsets that no record has."""
 
 
-class Given(NamedTuple):
+class GivenRecord(NamedTuple):
     """A record that a member is given."""
 
     offset: int
@@ -50,7 +50,7 @@ class Wish(NamedTuple):
     """Records, at most."""
 
 
-def acquire(state: ShareState, window: Window, terms: Terms, wish: Wish, now: float) -> Wanted:
+def acquire(state: ShareState, window: ShareWindow, terms: Terms, wish: Wish, now: float) -> Wanted:
     """Returns what has to be written so that a member may have records.
 
     Of each key the first record that is not done may be given, or a run of such records (KEY-IN-HAND).
@@ -127,7 +127,7 @@ def is_live(held: Held, terms: Terms, now: float) -> bool:
     return not held.is_over and now - held.since < terms.lock_seconds
 
 
-def keys_in_hand(window: Window, live: Collection[int]) -> set[int]:
+def keys_in_hand(window: ShareWindow, live: Collection[int]) -> set[int]:
     """Returns the keys of records that are in hand (KEY-IN-HAND).
 
     Such a record can be done: its lock had expired and another member got it, while the first one was done with it.
@@ -136,7 +136,7 @@ def keys_in_hand(window: Window, live: Collection[int]) -> set[int]:
     return {key for key in keys if key is not None}
 
 
-def sees_all(window: Window, stable: int, live: Collection[int]) -> bool:
+def sees_all(window: ShareWindow, stable: int, live: Collection[int]) -> bool:
     """Whether the worker knows the keys of all that is before what it gives, and of what is in hand there (ALL-SEEN).
 
     Of what is done before the stable offset and still in hand it does not know the key.
@@ -154,20 +154,20 @@ def next_try(held: Held | None) -> int:
     return held.tries + 1 if held is not None else 1
 
 
-def _archived(state: ShareState, window: Window, spent: Iterable[int]) -> Iterator[Outcome]:
+def _archived(state: ShareState, window: ShareWindow, spent: Iterable[int]) -> Iterator[LockOutcome]:
     for offset in spent:
         held = state.locks.of(offset)
         turn = held.turn if held is not None else NO_TURN
-        yield Outcome(state.incarnation, turn, window.covered([offset]), Ranges([(offset, offset + 1)]))
+        yield LockOutcome(state.incarnation, turn, window.covered([offset]), Ranges([(offset, offset + 1)]))
 
 
-def _passed(state: ShareState, window: Window) -> Iterator[Outcome]:
+def _passed(state: ShareState, window: ShareWindow) -> Iterator[LockOutcome]:
     """Yields what has to be said so that offsets without records hold nothing up."""
     if gap := window.gap_at(state.done.stable):
-        yield Outcome(state.incarnation, NO_TURN, gap, NONE)
+        yield LockOutcome(state.incarnation, NO_TURN, gap, NONE)
 
 
-def given(state: ShareState, window: Window, locks: Collection[str]) -> list[Given]:
+def given(state: ShareState, window: ShareWindow, locks: Collection[str]) -> list[GivenRecord]:
     """Returns what a member is given of locks that were read back, in order (READ-BACK).
 
     That is what no other worker had locked before, and what is not done by now. Of a key nothing is given behind a
@@ -176,13 +176,13 @@ def given(state: ShareState, window: Window, locks: Collection[str]) -> list[Giv
     Args:
         locks: Keys of their records in the log.
     """
-    found, missed = list[Given](), set[int]()
+    found, missed = list[GivenRecord](), set[int]()
     for offset, key in window:
         if state.done.has(offset) or key in missed:
             continue
         held = state.locks.of(offset)
         if held is not None and held.key in locks:
-            found.append(Given(offset, held.tries))
+            found.append(GivenRecord(offset, held.tries))
         elif key is not None:
             missed.add(key)
     return found

@@ -40,7 +40,7 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class LockOutcome:
     """A record that says what has become of a lock's records."""
 
     incarnation: int
@@ -106,7 +106,7 @@ class Locks:
                 if not done.has(offset) and (before is None or is_later(lock.turn, before.turn)):
                     self._held[offset] = Held(key, lock.member, lock.turn, lock.tries, now)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: LockOutcome) -> None:
         """Ends locks."""
         for begin, end in outcome.ended:
             for offset in range(begin, end):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from kordon.proxy.ordering.claims import NO_OFFSET, Claim, Done, Place, Start
-from kordon.proxy.ordering.share.locks import Lock, Locks, Outcome
+from kordon.proxy.ordering.share.locks import Lock, LockOutcome, Locks
 
-Said: TypeAlias = Start | Outcome | Lock
+Said: TypeAlias = Start | LockOutcome | Lock
 
 
 class ShareState:
@@ -54,7 +54,7 @@ class ShareState:
             self.place.apply(key, offset, None)
         elif isinstance(said, Lock):
             self._of(said.incarnation).take(key, said, self.place.done_in(said.incarnation), now)
-        elif isinstance(said, Outcome):
+        elif isinstance(said, LockOutcome):
             self.place.apply(key, offset, Claim(said.incarnation, Done(NO_OFFSET, said.done)))
             self._of(said.incarnation).end(said)
         else:

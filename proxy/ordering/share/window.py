@@ -9,7 +9,7 @@ from typing import NamedTuple
 from kordon.codecs.ranges import NONE, Range, Ranges
 
 
-class Ahead(NamedTuple):
+class WindowRecord(NamedTuple):
     """A record."""
 
     offset: int
@@ -17,7 +17,7 @@ class Ahead(NamedTuple):
     """What records in order have in common: a hash of their key. None: nothing, it has no key."""
 
 
-class Window:
+class ShareWindow:
     """All records between two offsets.
 
     Args:
@@ -35,9 +35,9 @@ class Window:
         """Returns the number of records."""
         return len(self._offsets)
 
-    def __iter__(self) -> Iterator[Ahead]:
+    def __iter__(self) -> Iterator[WindowRecord]:
         """Yields the records in order."""
-        return (Ahead(offset, self._keys[offset]) for offset in self._offsets)
+        return (WindowRecord(offset, self._keys[offset]) for offset in self._offsets)
 
     def has(self, offset: int) -> bool:
         """Whether a record stands at an offset."""
@@ -47,7 +47,7 @@ class Window:
         """Returns the key of a record that it has."""
         return self._keys[offset]
 
-    def look(self, end: int, records: Iterable[Ahead]) -> None:
+    def look(self, end: int, records: Iterable[WindowRecord]) -> None:
         """Goes on.
 
         Args:
