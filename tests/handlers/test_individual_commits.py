@@ -81,6 +81,8 @@ class Logs:
         self.is_full = False
         self.is_wanted = True
         self.read: bool = True
+        self.opened = 0
+        """How often a log was asked for."""
         self.error: Exception | None = None
         self._log = log
 
@@ -88,6 +90,7 @@ class Logs:
         return self.read
 
     async def of_group(self, group_id: str) -> MemoryLog:
+        self.opened += 1
         if self.error is not None:
             raise self.error
         return self._log
@@ -290,6 +293,7 @@ async def test_who_may_not_read_the_group_makes_nobody_read_anything(
     asked = row(9, (10, 12), incarnation=5)
     assert await stage.commit(asked) == [(Code.GROUP_AUTHORIZATION_FAILED, -1)]
     assert stage.happened == ["Metadata", "Heartbeat"]
+    assert stage.logs.opened == is_read
     assert await stage.commit(asked, topic="other") == [(Code.GROUP_AUTHORIZATION_FAILED, -1)]
 
 
