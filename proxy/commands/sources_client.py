@@ -104,7 +104,8 @@ class SourcesClient:
         except TopicsRefused as error:
             if error.code != Code.INVALID_CONFIG:
                 raise
-            return await create(configs={})
+            await create(configs={})
+            return True
 
     async def grow(self, topic: str, partitions: int) -> int:
         """Gives a source topic more partitions; returns how many it had.
