@@ -12,8 +12,8 @@ from kordon.proxy.ordering.claims import Done, Start
 from kordon.proxy.ordering.share.acknowledging import (
     MOST_OFFSETS,
     AcknowledgementBatch,
-    AcknowledgeType,
     JudgedAcknowledgements,
+    ShareAcknowledgeType,
     acknowledge,
     stands,
 )
@@ -195,8 +195,10 @@ def test_acknowledgements_say_what_is_done_and_what_is_given_again() -> None:
     found = state(BEGUN, lock("A", 0, 2), lock("A", 4, turn=2, tries=2))
     answer = judged(
         found,
-        AcknowledgementBatch(0, 2, (AcknowledgeType.ACCEPT, AcknowledgeType.GAP, AcknowledgeType.RELEASE)),
-        AcknowledgementBatch(4, 4, (AcknowledgeType.REJECT,)),
+        AcknowledgementBatch(
+            0, 2, (ShareAcknowledgeType.ACCEPT, ShareAcknowledgeType.GAP, ShareAcknowledgeType.RELEASE)
+        ),
+        AcknowledgementBatch(4, 4, (ShareAcknowledgeType.REJECT,)),
     )
     assert answer == JudgedAcknowledgements(
         Code.NONE, [LockOutcome(1, 1, at(0), at(0, 2)), LockOutcome(1, 2, Ranges([(3, 5)]), at(4))]
@@ -206,7 +208,7 @@ def test_acknowledgements_say_what_is_done_and_what_is_given_again() -> None:
 def test_to_renew_is_to_take_the_next_turn() -> None:
     """It is no further try; a takeover of the same turn that comes later does not count."""
     found = state(BEGUN, lock("A", 0, tries=2))
-    answer = judged(found, AcknowledgementBatch(0, 0, (AcknowledgeType.RENEW,)), may_renew=True)
+    answer = judged(found, AcknowledgementBatch(0, 0, (ShareAcknowledgeType.RENEW,)), may_renew=True)
     assert answer == JudgedAcknowledgements(Code.NONE, [], [lock("A", 0, turn=2, tries=2)])
     found.apply("2", 2, answer.renewals[0], 29.0)
     found.apply("3", 3, lock("B", 0, turn=2, tries=3), 31.0)
@@ -226,12 +228,12 @@ def test_who_has_a_record_no_longer_says_nothing_of_it() -> None:
     ):
         answer = judged(
             found,
-            AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,)),
-            AcknowledgementBatch(2, 2, (AcknowledgeType.ACCEPT,)),
+            AcknowledgementBatch(0, 0, (ShareAcknowledgeType.ACCEPT,)),
+            AcknowledgementBatch(2, 2, (ShareAcknowledgeType.ACCEPT,)),
         )
         assert answer == JudgedAcknowledgements(Code.INVALID_RECORD_STATE, is_sure=False)
     assert (
-        judged(state(BEGUN, lock("A", 0)), AcknowledgementBatch(0, 0, (AcknowledgeType.GAP,))).code
+        judged(state(BEGUN, lock("A", 0)), AcknowledgementBatch(0, 0, (ShareAcknowledgeType.GAP,))).code
         is Code.INVALID_RECORD_STATE
     )
 
@@ -240,18 +242,20 @@ def test_what_all_have_passed_may_be_acknowledged_again() -> None:
     """An answer was lost, and the member repeats what it said; brokers take that. A worker reads the log before."""
     found = state(BEGUN, lock("A", 0), done(0))
     assert found.done == Done(1)
-    assert judged(found, AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,))) == JudgedAcknowledgements(is_sure=False)
-    renewed = judged(found, AcknowledgementBatch(0, 0, (AcknowledgeType.RENEW,)), may_renew=True)
+    assert judged(found, AcknowledgementBatch(0, 0, (ShareAcknowledgeType.ACCEPT,))) == JudgedAcknowledgements(
+        is_sure=False
+    )
+    renewed = judged(found, AcknowledgementBatch(0, 0, (ShareAcknowledgeType.RENEW,)), may_renew=True)
     assert renewed == JudgedAcknowledgements(Code.INVALID_RECORD_STATE, is_sure=False)
     twice = state(BEGUN, lock("A", 0), lock("B", 0, turn=2, tries=2), done(0))
-    assert judged(twice, AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,)), member="B").outcomes == [
+    assert judged(twice, AcknowledgementBatch(0, 0, (ShareAcknowledgeType.ACCEPT,)), member="B").outcomes == [
         done(0, turn=2)
     ]
 
 
 def test_a_member_is_told_that_it_came_too_late() -> None:
     """Its lock had expired, and the other's stands before what it said; or the group was reset."""
-    answer = judged(state(BEGUN, lock("A", 0)), AcknowledgementBatch(0, 0, (AcknowledgeType.ACCEPT,)))
+    answer = judged(state(BEGUN, lock("A", 0)), AcknowledgementBatch(0, 0, (ShareAcknowledgeType.ACCEPT,)))
     assert stands(state(BEGUN, lock("A", 0), *answer.outcomes, lock("B", 0, turn=2)), answer, ())
     assert not stands(state(BEGUN, lock("A", 0), lock("B", 0, turn=2), *answer.outcomes), answer, ())
     assert not stands(state(BEGUN, lock("A", 0), Start(2, 1, Done(0)), *answer.outcomes), answer, ())
@@ -276,7 +280,7 @@ def test_a_lock_ends_by_what_is_said_of_its_own_turn() -> None:
         [AcknowledgementBatch(0, 0, ())],
         [AcknowledgementBatch(0, 0, (5,))],
         [AcknowledgementBatch(0, 0, (-1,))],
-        [AcknowledgementBatch(0, 0, (AcknowledgeType.RENEW,))],
+        [AcknowledgementBatch(0, 0, (ShareAcknowledgeType.RENEW,))],
         [AcknowledgementBatch(0, 2**62, (1,))],
         [AcknowledgementBatch(0, MOST_OFFSETS, (1,))],
         [AcknowledgementBatch(0, MOST_OFFSETS - 1, (1,)), AcknowledgementBatch(MOST_OFFSETS, MOST_OFFSETS, (1,))],
@@ -290,7 +294,7 @@ def test_what_is_no_acknowledgement_is_refused_before_it_is_read(batches: list[A
 def test_a_worker_that_has_not_looked_at_a_record_takes_its_acknowledgement() -> None:
     """It says nothing of the offsets before it."""
     found = state(BEGUN, lock("A", 40))
-    assert judged(found, AcknowledgementBatch(40, 40, (AcknowledgeType.ACCEPT,))).outcomes == [done(40)]
+    assert judged(found, AcknowledgementBatch(40, 40, (ShareAcknowledgeType.ACCEPT,))).outcomes == [done(40)]
 
 
 @drawn(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)))

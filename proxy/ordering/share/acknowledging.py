@@ -21,7 +21,7 @@ MOST_OFFSETS: Final = 20_000
 """Of one partition in one request: more than a member can have in hand of it."""
 
 
-class AcknowledgeType(IntEnum):
+class ShareAcknowledgeType(IntEnum):
     """Of an acknowledgement."""
 
     GAP = 0
@@ -79,24 +79,24 @@ def acknowledge(
     """
     if not _is_sound(batches, may_renew=may_renew):
         return JudgedAcknowledgements(Code.INVALID_REQUEST)
-    by_turn: dict[int, dict[AcknowledgeType, list[int]]] = {}
+    by_turn: dict[int, dict[ShareAcknowledgeType, list[int]]] = {}
     held_of: dict[int, Held] = {}
     has_passed = False
     for offset, kind in _each(batches):
         held = state.locks.of(offset)
         if held is not None and has_in_hand(held, member):
             held_of[offset] = held
-            if kind is AcknowledgeType.GAP:
+            if kind is ShareAcknowledgeType.GAP:
                 return JudgedAcknowledgements(Code.INVALID_RECORD_STATE)
             by_turn.setdefault(held.turn, {}).setdefault(kind, []).append(offset)
-        elif offset < state.done.stable and kind is not AcknowledgeType.RENEW:
+        elif offset < state.done.stable and kind is not ShareAcknowledgeType.RENEW:
             has_passed = True  # brokers say nothing of it either
-        elif kind is not AcknowledgeType.GAP or window.has(offset):
+        elif kind is not ShareAcknowledgeType.GAP or window.has(offset):
             return JudgedAcknowledgements(Code.INVALID_RECORD_STATE, is_sure=False)
     judged = JudgedAcknowledgements(is_sure=not has_passed)
     for turn, kinds in sorted(by_turn.items()):
         _judge(judged, state, window, turn, kinds)
-        if renewed := kinds.get(AcknowledgeType.RENEW):
+        if renewed := kinds.get(ShareAcknowledgeType.RENEW):
             judged.renewals += _renewals(state, member, renewed, held_of)
     return judged
 
@@ -114,10 +114,10 @@ def _judge(
     state: ShareState,
     window: ShareWindow,
     turn: int,
-    kinds: dict[AcknowledgeType, list[int]],
+    kinds: dict[ShareAcknowledgeType, list[int]],
 ) -> None:
-    done = [*kinds.get(AcknowledgeType.ACCEPT, ()), *kinds.get(AcknowledgeType.REJECT, ())]
-    ended = [*done, *kinds.get(AcknowledgeType.RELEASE, ())]
+    done = [*kinds.get(ShareAcknowledgeType.ACCEPT, ()), *kinds.get(ShareAcknowledgeType.REJECT, ())]
+    ended = [*done, *kinds.get(ShareAcknowledgeType.RELEASE, ())]
     if ended:
         offsets = Ranges((each, each + 1) for each in ended)
         judged.outcomes.append(LockOutcome(state.incarnation, turn, window.covered(sorted(done)), offsets))
@@ -176,14 +176,14 @@ def _is_sound(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> bo
         count += size
         if first <= before or size < 1 or count > MOST_OFFSETS or len(kinds) not in (1, size):
             return False
-        most = AcknowledgeType.RENEW if may_renew else AcknowledgeType.REJECT
-        if not all(AcknowledgeType.GAP <= each <= most for each in kinds):
+        most = ShareAcknowledgeType.RENEW if may_renew else ShareAcknowledgeType.REJECT
+        if not all(ShareAcknowledgeType.GAP <= each <= most for each in kinds):
             return False
         before = last
     return True
 
 
-def _each(batches: Sequence[AcknowledgementBatch]) -> Iterable[tuple[int, AcknowledgeType]]:
+def _each(batches: Sequence[AcknowledgementBatch]) -> Iterable[tuple[int, ShareAcknowledgeType]]:
     for first, last, kinds in batches:
         for offset in range(first, last + 1):
-            yield offset, AcknowledgeType(kinds[offset - first] if len(kinds) > 1 else kinds[0])
+            yield offset, ShareAcknowledgeType(kinds[offset - first] if len(kinds) > 1 else kinds[0])
