@@ -112,7 +112,7 @@ _HOW: Final = """\
   producer waits for without transactions.
 - **Sources**: `SourceProducer` and `OrderedProducer` send the same transactions by turns, one after the other, from
   this process (`bench/sources.py`). Then one more member joins a group, all of which are in one process, with a
-  heartbeat each 500 ms; it is over when each has its share. Of two programs that share a source that grows 20 times a
+  heartbeat each second; it is over when each has its share. Of two programs that share a source that grows 20 times a
   second, one is killed; what is silent is its part of the source, by the times of records, and a session lasts from
   the last heartbeat. The programs with Java's clients are those of docs/sources.md. Kafka Connect has two distributed
   workers with exactly-once support and a connector that counts, and is told to rebalance at once

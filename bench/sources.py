@@ -49,8 +49,8 @@ _CONFIG: Final = {
     "group.consumer.min.heartbeat.interval.ms": "1000",
     "group.consumer.heartbeat.interval.ms": "1000",
 }
-_REBALANCE_SESSION_MS: Final = 3_000
-"""A heartbeat each 500 ms."""
+_REBALANCE_SESSION_MS: Final = 30_000
+"""A heartbeat each second. With a shorter session members would be thrown out while a busy process starts them."""
 _SECONDS: Final = 240.0
 _STEADY_SECONDS: Final = 3.0
 _SILENT_SECONDS: Final = 12.0
