@@ -145,7 +145,7 @@ class ListOffsets(ServedApi[Request, Response]):
         asked = {"replica_id": -1, **(fields or {})}
         if not asked.get("isolation_level"):
             return await self._find_rising(wishes, asked, version, self._told)
-        of_transactions = [number for number, wish in enumerate(wishes) if self._has_transactions(wish.topic)]
+        of_transactions = [number for number, wish in enumerate(wishes) if _has_transactions(self._topics, wish.topic)]
         others = [wish for number, wish in enumerate(wishes) if number not in of_transactions]
         # The last stable offset of ordinary data lies below the end, and may do so for long.
         found = iter(await self._settled(others, asked, version) if others else [])
@@ -172,7 +172,7 @@ class ListOffsets(ServedApi[Request, Response]):
     ) -> list[FoundOffset]:
         plans = [partial(self._plan, version, wish) for wish in wishes]
         found = await settle(self._questions, _LIST_OFFSETS, plans, asked, self._may_serve)
-        if not any(self._has_transactions(wish.topic) for wish in wishes):
+        if not any(_has_transactions(self._topics, wish.topic) for wish in wishes):
             return found
         timed = await asyncio.gather(*map(self._by_time, wishes, found))
         if told is not self._told_stable:
@@ -182,7 +182,7 @@ class ListOffsets(ServedApi[Request, Response]):
     async def _by_time(self, wish: OffsetWish, found: FoundOffset) -> FoundOffset:
         """Returns what a client is told in place of a witness or a marker that was found by time."""
         is_timed = wish.timestamp >= 0 and found.offset >= 0 and not found.error
-        if self._timed is None or not is_timed or not self._has_transactions(wish.topic):
+        if self._timed is None or not is_timed or not _has_transactions(self._topics, wish.topic):
             return found
         try:
             place = find_place(self._topics, wish.topic, wish.partition, self._view)
@@ -207,10 +207,6 @@ class ListOffsets(ServedApi[Request, Response]):
         if stable is None or not (place.is_current and self._may_serve()):
             return FoundOffset(error=Code.LEADER_NOT_AVAILABLE)
         return found._replace(offset=min(found.offset, stable))
-
-    def _has_transactions(self, name: str) -> bool:
-        topic = self._topics.named(name)
-        return topic is not None and topic.layout.has_transactions
 
     async def _find_again(
         self, wishes: Sequence[OffsetWish], asked: Mapping[str, object], version: int, told: _Told
@@ -254,6 +250,11 @@ class ListOffsets(ServedApi[Request, Response]):
         if wish.timestamp != LATEST or found.error:
             return found
         return found._replace(offset=max(place.floor, found.offset))
+
+
+def _has_transactions(topics: ManagedTopics, name: str) -> bool:
+    topic = topics.named(name)
+    return topic is not None and topic.layout.has_transactions
 
 
 def _offset_question(wish: OffsetWish, partition: int, current_leader_epoch: int) -> PartitionQuestion:
