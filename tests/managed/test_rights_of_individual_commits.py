@@ -104,8 +104,9 @@ def reset(secured: Secured, topic: str) -> None:
 def test_who_has_not_logged_in_is_answered_nothing(proxy: ProxyProcess, topic: str, wrong: dict[str, Any]) -> None:
     """Whatever stands in the fields that Kafka does not have; and nothing is counted of it."""
     before = proxy.metric("kordon_individual_commits_total"), written(proxy)
+    fields: dict[str, Any] = {"incarnation": 5, **wrong}
     with member(proxy, None, topic) as nobody, pytest.raises((OSError, EOFError)):
-        nobody.commit(3, (5, 6), **{"incarnation": 5, **wrong})
+        nobody.commit(3, (5, 6), **fields)
     with member(proxy, None, topic) as nobody, pytest.raises((OSError, EOFError)):
         nobody.ask()
     assert (proxy.metric("kordon_individual_commits_total"), written(proxy)) == before
