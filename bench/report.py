@@ -400,8 +400,7 @@ def _matrix(figures: Results) -> list[str]:
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls, figures.log}
     others = (figures.managed, figures.resizes, figures.holding, figures.sdk, figures.transactions)
-    others += (figures.sources,)
-    return case not in special.union(*others, figures.cooperative, figures.audit)
+    return case not in special.union(*others, figures.sources, figures.cooperative, figures.audit)
 
 
 def _machine(figures: Results) -> list[str]:
