@@ -21,12 +21,12 @@ FILES = 3
 @pytest.fixture(params=["bare", "kordon"])
 def tails(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Iterator[Tails]:
     """Three files, and nobody who copies them yet."""
-    bootstrap = cluster.bootstrap()
+    bootstrap, config = cluster.bootstrap(), dict[str, str]()
     if request.param == "kordon":
         proxy: ProxyProcess = request.getfixturevalue("kordon")
-        bootstrap = proxy.bootstrap
+        bootstrap, config = proxy.bootstrap, {"kordon.source": "true"}
     group = f"source-{uuid.uuid4().hex[:8]}"
-    create_ordinary(bootstrap, group, FILES)
+    create_ordinary(bootstrap, group, FILES, config)
     create_ordinary(bootstrap, f"data-of-{group}", 2)
     started = Tails(bootstrap, group, f"data-of-{group}", tmp_path, files=FILES)
     try:
