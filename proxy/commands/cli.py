@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import click
-import uvloop
 
 import kordon
 from kordon.codecs.shown_text import shown
@@ -22,7 +21,7 @@ from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_load import ConfigError, Loaded, load
 from kordon.proxy.config.config_options import options
 from kordon.proxy.config.config_source import FLAGS, Key, dotted, variable_of
-from kordon.proxy.process.lifecycle import EXIT_FAILED, EXIT_USAGE
+from kordon.proxy.process.exit_codes import EXIT_FAILED, EXIT_USAGE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,6 +108,8 @@ def run(file: Path | None, **flags: str | None) -> None:
         return load(file, os.environ, given)
 
     # Imported here so that `check` and `status` answer at once, and a supervisor stays small.
+    import uvloop  # noqa: PLC0415
+
     if loaded.config.workers == 1:
         from kordon.proxy.process.service import run_alone as start  # noqa: PLC0415
     else:
@@ -208,12 +209,16 @@ def worker(number: int, admin_socket: Path) -> None:
     kind = os.fstat(sys.stdin.fileno()).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)):
         raise click.UsageError("`kordon run --workers N` starts the workers")
+    import uvloop  # noqa: PLC0415
+
     from kordon.proxy.process.service import run_worker  # noqa: PLC0415
 
     sys.exit(uvloop.run(run_worker(number, admin_socket)))
 
 
 def _check_cluster(config: Config, principal: str | None) -> None:
+    import uvloop  # noqa: PLC0415
+
     from kordon.proxy.commands.check_cluster import problems_of  # noqa: PLC0415
     from kordon.proxy.runtime.logs import silence  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""What a lone proxy and a supervisor of workers have in common: the wish to stop, reloads, exit codes."""
+"""What a lone proxy and a supervisor of workers have in common: the wish to stop, and reloads."""
 
 from __future__ import annotations
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from kordon.proxy.config.config import Config
     from kordon.proxy.config.config_load import Loaded
 
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
 SAME_WISH_SECONDS: Final = 0.5
 """A second signal so soon is the same wish: `timeout`, make and terminals signal a process and its whole group."""
 SPARE_FILES: Final = 256

@@ -18,10 +18,9 @@ from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_options import differences
 from kordon.proxy.config.config_source import dotted
 from kordon.proxy.process.admin import AdminServer
+from kordon.proxy.process.exit_codes import EXIT_FAILED, EXIT_OK
 from kordon.proxy.process.explain import NOT_ENABLED, Facts
 from kordon.proxy.process.lifecycle import (
-    EXIT_FAILED,
-    EXIT_OK,
     Stop,
     explain_os_error,
     log_warnings,

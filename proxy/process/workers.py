@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from kordon.proxy.process.admin import TOPIC_PREFIX, AdminServer, fetch_page
+from kordon.proxy.process.exit_codes import EXIT_FAILED, EXIT_OK
 from kordon.proxy.process.lifecycle import (
-    EXIT_FAILED,
-    EXIT_OK,
     Stop,
     explain_os_error,
     log_warnings,

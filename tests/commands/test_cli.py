@@ -83,6 +83,15 @@ def test_help_of_every_command_works_without_the_auditors_extra() -> None:
     assert [line for line in lines if not line.endswith("0 None")] == []
 
 
+@pytest.mark.parametrize("command", ["--version", "run --help", "check --options", "topics --help", "layouts --help"])
+def test_a_command_loads_nothing_that_only_a_running_proxy_needs(command: str) -> None:
+    """Half of what a short command costs is what it imports, and the logger alone is a third of that."""
+    program = "import sys; sys.modules['structlog'] = None; from kordon.commands import main; main(sys.argv[1:])"
+    words = [sys.executable, "-c", program, *command.split()]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_shells_complete_commands_and_options(kordon_cli: Callable[..., Result]) -> None:
     """The script has the shell ask kordon itself, which knows the commands that are loaded late, too."""
     for shell in ("bash", "zsh", "fish"):

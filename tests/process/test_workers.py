@@ -17,7 +17,8 @@ from kordon.proxy.config.config import HostPort
 from kordon.proxy.config.config_load import Loaded, load
 from kordon.proxy.process import workers
 from kordon.proxy.process.admin import fetch_page
-from kordon.proxy.process.lifecycle import EXIT_FAILED, EXIT_OK, Stop
+from kordon.proxy.process.exit_codes import EXIT_FAILED, EXIT_OK
+from kordon.proxy.process.lifecycle import Stop
 from kordon.proxy.process.workers import Supervisor, WorkerProcess
 from kordon.testing.ports import free_ports
 from kordon.testing.waiting import until
