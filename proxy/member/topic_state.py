@@ -8,14 +8,19 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime
 from math import ceil
+from typing import TYPE_CHECKING
 
 from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import cut
-from kordon.proxy.member.control_state import ControlState
-from kordon.proxy.ordering.changes import Change, Stage
-from kordon.proxy.ordering.takeover import Takeover
-from kordon.proxy.ordering.wishes import Manage, Resize, Wish
-from kordon.proxy.topics.managed_topics import ManagedTopic
+from kordon.proxy.ordering.changes import Stage
+from kordon.proxy.ordering.wishes import Manage, Resize
+
+if TYPE_CHECKING:
+    from kordon.proxy.member.control_state import ControlState
+    from kordon.proxy.ordering.changes import Change
+    from kordon.proxy.ordering.takeover import Takeover
+    from kordon.proxy.ordering.wishes import Wish
+    from kordon.proxy.topics.managed_topics import ManagedTopic
 
 SETTLED = "settled"
 """The last word of the state of a topic for which nothing is left to do."""
