@@ -101,6 +101,14 @@ class Meant(NamedTuple):
     opened_bytes: int | None
 
 
+class _ProduceRows(TopicRows):
+    """Where Produce names topics; records of source topics are refused here."""
+
+    def is_managed(self, row: Row, topics: ManagedTopics) -> bool:
+        """Whether a row is answered here."""
+        return super().is_managed(row, topics) or (row.get("name", "") or row.get("topic_id", None)) in topics.sources
+
+
 class Produce(ServedApi[TableRequest, ProduceResponse]):
     """Answers Produce.
 
@@ -112,7 +120,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     key = apis.PRODUCE
     concerns_sources = True
     right = Operation.WRITE
-    rows = TopicRows(
+    rows = _ProduceRows(
         "topic_data",
         "name",
         "responses",
@@ -252,10 +260,6 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
             return intake
         finally:
             prepared.in_line()
-
-    def takes(self, row: Row, topics: ManagedTopics) -> bool:
-        """Whether a row is answered here: records of source topics are refused."""
-        return super().takes(row, topics) or (row.get("name", "") or row.get("topic_id", None)) in topics.sources
 
     def _queue(self, version: int, request: ProduceRequest, intake: _Intake) -> None:
         for row in request.topic_data:

@@ -90,16 +90,12 @@ class ServedApi(ApiHandler, Generic[AskedT, ToldT]):
         managed: list[Row] = []
         others: list[Row] = []
         for row in value.get(self.rows.asked, list[Row]()):
-            (managed if self.takes(row, held.topics) else others).append(row)
+            (managed if self.rows.is_managed(row, held.topics) else others).append(row)
         if not managed:
             return None
         restricted = value.copy()
         restricted.update({self.rows.asked: managed})
         return ServedTopics(self, held, restricted, rest=self.leave(held, value, others))
-
-    def takes(self, row: Row, topics: ManagedTopics) -> bool:
-        """Whether a row is answered here; the broker answers the others."""
-        return self.rows.is_managed(row, topics)
 
     def leave(self, held: HeldRequest, value: AskedT, others: Sequence[Row]) -> bytes | None:
         """Returns the body of what the broker is asked; None: nothing.
