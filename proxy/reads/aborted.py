@@ -34,7 +34,7 @@ from kordon.proxy.reads.fetch_handler import Complete
 from kordon.proxy.reads.fetch_rows import READ_COMMITTED, AskedFetch, pieces_of
 from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
 from kordon.proxy.reads.fetching import GivenRow
-from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.proxy.topics.views import VIRTUAL, View
 
 _TRANSACTIONAL: Final = 0x10
@@ -85,13 +85,11 @@ class ReadCommitted:
     def __init__(
         self,
         readers: FetchServer,
-        topics: ManagedTopics,
         leaders: Leaders,
         view: View = VIRTUAL,
     ) -> None:
         self._view = view
         self._readers = readers
-        self._topics = topics
         self._leaders = leaders
 
     async def serve(

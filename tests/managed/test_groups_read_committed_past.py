@@ -19,7 +19,7 @@ from kordon.proxy.reads.fetch_handler import Complete
 from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, pieces_of, told_row
 from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
 from kordon.proxy.reads.fetching import GivenRow
-from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
+from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import create_ordinary, manage, read, resize
 from kordon.testing.messages.as_read import as_read
@@ -80,11 +80,9 @@ async def fetch(past: Past, isolation_level: int = 1) -> FetchResponsePartition:
                 await complete([GivenRow(topic, 0, row)])
             return FetchResponse(responses=[FetchResponseTopic(topic="orders", partitions=[row])])
 
-    topics = ManagedTopics()
     topic = ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2))
-    topics.add(topic)
     broker = FakeBroker({"orders": 1}, {FETCH: past.read})
-    server = ReadCommitted(Readers(), topics, Leaders(broker))
+    server = ReadCommitted(Readers(), Leaders(broker))
     partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
     fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
     answer = await server.serve(11, as_read(request(FETCH), 11, fields), Client(1))
