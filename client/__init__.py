@@ -11,7 +11,12 @@ from kordon.client.consumer import OrderedConsumer
 from kordon.client.cooperative.consumer import CooperativeConsumer
 from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.settings import AcknowledgeType
-from kordon.client.errors import InvalidPartitionMetadataError, OutcomeUnknownError, TransactionRefusedError
+from kordon.client.errors import (
+    InvalidPartitionMetadataError,
+    OutcomeUnknownError,
+    TransactionAbortableError,
+    TransactionRefusedError,
+)
 from kordon.client.group import MixedGroupError
 from kordon.client.listener import PartitionKeyRebalanceListener
 from kordon.client.producer import OrderedProducer
@@ -35,5 +40,6 @@ __all__ = [
     "SourceProducer",
     "SourceRebalanceListener",
     "SourceRebalancedError",
+    "TransactionAbortableError",
     "TransactionRefusedError",
 ]

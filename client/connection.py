@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import aiokafka.errors
 from aiokafka.conn import AIOKafkaConnection
@@ -21,6 +21,14 @@ _AS_AIOKAFKA_READS: Final = 1
 """The version of Metadata in whose shape answers are handed to aiokafka."""
 
 
+class Finalized(NamedTuple):
+    """The features that the cluster has switched on, as one broker knows them."""
+
+    epoch: int
+    """The higher it is, the newer they are; -1: they are not known."""
+    levels: Mapping[str, int]
+
+
 class DialectConnection(AIOKafkaConnection):
     """AIOKafkaConnection that begins with ApiVersions 3 and the tag `kordon.client`.
 
@@ -30,6 +38,7 @@ class DialectConnection(AIOKafkaConnection):
     def __init__(self, host: str, port: int, **options: Any) -> None:
         super().__init__(host, port, **options)
         self._features: dict[str, range] = {}
+        self.finalized = Finalized(-1, {})
 
     @property
     def ordered(self) -> bool:
@@ -62,6 +71,8 @@ class DialectConnection(AIOKafkaConnection):
             raise aiokafka.errors.for_code(answer.error_code)()
         self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
         self._features = {row.name: range(row.min_version, row.max_version + 1) for row in answer.supported_features}
+        levels = {row.name: row.max_version_level for row in answer.finalized_features}
+        self.finalized = Finalized(answer.finalized_features_epoch, levels)
 
 
 class MetadataAnswer:

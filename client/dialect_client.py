@@ -16,7 +16,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
-from kordon.client.connection import DialectConnection, MetadataAnswer
+from kordon.client.connection import DialectConnection, Finalized, MetadataAnswer
 from kordon.client.layouts import Layouts
 from kordon.client.troubles import trouble
 from kordon.codecs import dialect
@@ -76,6 +76,8 @@ class DialectClient(AIOKafkaClient):
         self._sockets: set[asyncio.Future[None]] = set()
         """Done when a connection's socket is closed."""
         self.cluster: DialectCluster = DialectCluster(metadata_max_age_ms=metadata_max_age_ms)
+        self.finalized = Finalized(-1, {})
+        """The features of the cluster, as the broker with the newest ones knows them."""
 
     @property
     def layouts(self) -> Layouts:
@@ -206,6 +208,7 @@ class DialectClient(AIOKafkaClient):
             # it would take physical partitions for virtual ones
             connection.close()
             raise KafkaConnectionError(f"{host}:{port} does not speak {dialect.ORDERED}, as those asked before did")
+        self.finalized = max(self.finalized, connection.finalized, key=lambda each: each.epoch)
         return connection
 
 

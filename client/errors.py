@@ -81,5 +81,20 @@ class TransactionRefusedError(InvalidTxnState):
         return type(self), (self._topics,)
 
 
-# aiokafka looks answers' error codes up in this table, and made it before this class was.
+class TransactionAbortableError(BrokerResponseError):
+    """The transaction cannot go on; the producer can.
+
+    Nothing of it is committed: abort it, and do its work again.
+    """
+
+    errno = 120
+    message = "TRANSACTION_ABORTABLE"
+    description = "The transaction cannot go on, and nothing of it is committed: abort it, and do its work again."
+
+    def __init__(self, *said: object) -> None:
+        super().__init__(*(said or (self.description,)))
+
+
+# aiokafka looks answers' error codes up in this table, and made it before these classes were.
 kafka_errors[InvalidPartitionMetadataError.errno] = InvalidPartitionMetadataError
+kafka_errors[TransactionAbortableError.errno] = TransactionAbortableError

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aiokafka.client import ConnectionGroup, CoordinationType
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
+    ConcurrentTransactions,
     CorruptRecordException,
+    GroupAuthorizationFailedError,
     InvalidTxnState,
     KafkaError,
     LeaderNotAvailableError,
@@ -20,9 +22,9 @@ from aiokafka.errors import (
     ProducerFenced,
     UnknownTopicOrPartitionError,
 )
-from aiokafka.producer.sender import InitPIDHandler, Sender, SendProduceReqHandler
+from aiokafka.producer.sender import BACKOFF_OVERRIDE, InitPIDHandler, Sender, SendProduceReqHandler
 from aiokafka.producer.transaction_manager import TransactionResult
-from aiokafka.structs import TopicPartition
+from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from aiokafka.util import create_task
 
 from kordon.client.batches import OrderedBatch
@@ -32,9 +34,17 @@ from kordon.client.homes import Stamp
 from kordon.client.layouts import TopicLayout
 from kordon.client.outbox import Outbox
 from kordon.client.requests import WireRequest
+from kordon.client.second_protocol import PRODUCE_VERSIONS, CommitOffsets, EndTransaction
 from kordon.client.transactions import OrderedTransactions
-from kordon.codecs.bodies import InitProducerIdResponse, ProduceRequestPartition, ProduceRequestTopic, ProduceResponse
+from kordon.codecs.bodies import (
+    InitProducerIdResponse,
+    ProduceRequestPartition,
+    ProduceRequestTopic,
+    ProduceResponse,
+    ProduceResponseTopic,
+)
 from kordon.codecs.error_codes import Code
+from kordon.codecs.row import Row
 
 # pyright: reportPrivateUsage=false
 # aiokafka has no hooks; tests/client/test_aiokafka_parts.py fails when what is used here changes.
@@ -54,6 +64,7 @@ _NOT_WRITTEN: Final = (
     LeaderNotAvailableError,
     NotEnoughReplicasError,
     CorruptRecordException,
+    ConcurrentTransactions,
 )
 """Retriable errors that say that nothing of a batch is written by the attempt; all others leave that open."""
 
@@ -117,9 +128,24 @@ class OrderedSender(Sender):
         await self._flush()
         if commit_result is TransactionResult.COMMIT and transactions.failure is not None:
             return  # whoever commits has been told
-        await super()._do_txn_commit(commit_result)
+        if transactions.is_second and not transactions.is_empty_transaction():
+            kind, transactional_id = CoordinationType.TRANSACTION, transactions.transactional_id
+            await EndTransaction(self, commit_result).do(await self._find_coordinator(kind, transactional_id))
+        else:
+            await super()._do_txn_commit(commit_result)
         if transactions.needs_epoch and transactions.needs_transaction_commit() is None:
             await self._begin_epoch()
+
+    async def _do_txn_offset_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_id: str) -> None:
+        if not self._transactions.is_second:
+            await super()._do_txn_offset_commit(offsets, group_id)
+            return
+        try:
+            node_id = await self._find_coordinator(CoordinationType.GROUP, group_id)
+        except GroupAuthorizationFailedError as error:
+            self._transactions.error_transaction(error)
+            return
+        await CommitOffsets(self, offsets, group_id).do(node_id)
 
     async def _flush(self) -> None:
         transactions = self._transactions
@@ -185,10 +211,46 @@ class _Produce(SendProduceReqHandler):
     def __init__(self, sender: OrderedSender, batches: Batches) -> None:
         super().__init__(sender, batches)
         self._outbox = sender._outbox
+        self._is_second = sender._transactions.is_second
+
+    def create_request(self) -> Any:
+        return self._request(PRODUCE_VERSIONS) if self._is_second else super().create_request()
+
+    def handle_response(self, response: Any) -> None:
+        """Takes an answer, of this package's table or as aiokafka reads it."""
+        if isinstance(response, Row):
+            answer = cast("ProduceResponse", response)
+            topics = [(topic.name, [*self._rows(topic)]) for topic in answer.responses]
+            response = SimpleNamespace(API_VERSION=_SHAPE, topics=topics)
+        super().handle_response(response)
+
+    def _request(self, versions: range, *, is_private: bool = False) -> WireRequest:
+        topics: dict[str, ProduceRequestTopic] = {}
+        for tp, batch in self._batches.items():
+            if tp.topic not in topics:
+                stamp = batch.stamp._asdict() if is_private else {}
+                topics[tp.topic] = ProduceRequestTopic(name=tp.topic, partition_data=[], **stamp)
+            row = ProduceRequestPartition(index=tp.partition, records=batch.get_data_buffer())
+            topics[tp.topic].partition_data.append(row)
+        body = {
+            "transactional_id": self._sender._txn_manager.transactional_id,
+            "acks": self._sender._acks,
+            "timeout_ms": self._sender._request_timeout_ms,
+            "topic_data": list(topics.values()),
+        }
+        return WireRequest(_PRODUCE, versions, body, private=is_private)
+
+    def _rows(self, topic: ProduceResponseTopic) -> Iterator[tuple[int, int, int, int, int]]:
+        """Returns the rows of a topic as aiokafka reads them."""
+        for row in topic.partition_responses:
+            yield row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset
 
     def _can_retry(self, error: KafkaError, batch: OrderedBatch) -> bool:
         """Whether a batch goes out again; one that its broker takes for a stranger's does so under another identity."""
-        if super()._can_retry(error, batch):
+        is_soon_over = isinstance(error, ConcurrentTransactions)  # markers of the transaction before are being written
+        if is_soon_over:
+            self._default_backoff: float = min(self._sender._retry_backoff, BACKOFF_OVERRIDE)
+        if is_soon_over or super()._can_retry(error, batch):
             batch.in_doubt = batch.in_doubt or not isinstance(error, _NOT_WRITTEN)
             return True
         return isinstance(error, FORGOTTEN) and self._outbox.renew(batch)
@@ -202,19 +264,7 @@ class _OrderedProduce(_Produce):
         self._refused: list[OrderedBatch] = []
 
     def create_request(self) -> Any:
-        topics: dict[str, ProduceRequestTopic] = {}
-        for tp, batch in self._batches.items():
-            if tp.topic not in topics:
-                topics[tp.topic] = ProduceRequestTopic(name=tp.topic, partition_data=[], **batch.stamp._asdict())
-            row = ProduceRequestPartition(index=tp.partition, records=batch.get_data_buffer())
-            topics[tp.topic].partition_data.append(row)
-        body = {
-            "transactional_id": self._sender._txn_manager.transactional_id,
-            "acks": self._sender._acks,
-            "timeout_ms": self._sender._request_timeout_ms,
-            "topic_data": list(topics.values()),
-        }
-        return WireRequest(_PRODUCE, _VERSIONS, body, private=True)
+        return self._request(PRODUCE_VERSIONS if self._is_second else _VERSIONS, is_private=True)
 
     async def do(self, node_id: int) -> None:
         await super().do(node_id)
@@ -223,21 +273,14 @@ class _OrderedProduce(_Produce):
             for batch in self._refused:
                 self._outbox.reenqueue(batch)
 
-    def handle_response(self, response: ProduceResponse) -> None:
+    def _rows(self, topic: ProduceResponseTopic) -> Iterator[tuple[int, int, int, int, int]]:
         """Takes refusals of the count out of an answer; all the rest is as in aiokafka."""
-        others: list[tuple[str, list[tuple[int, int, int, int, int]]]] = []
-        for topic in response.responses:
-            rows: list[tuple[int, int, int, int, int]] = []
-            for row in topic.partition_responses:
-                batch = self._batches.get(TopicPartition(topic.name, row.index))
-                if row.error_code == InvalidPartitionMetadataError.errno and batch is not None:
-                    self._on_refused(batch)
-                else:
-                    rows.append(
-                        (row.index, row.error_code, row.base_offset, row.log_append_time_ms, row.log_start_offset)
-                    )
-            others.append((topic.name, rows))
-        super().handle_response(SimpleNamespace(API_VERSION=_SHAPE, topics=others))
+        for row in super()._rows(topic):
+            batch = self._batches.get(TopicPartition(topic.name, row[0]))
+            if row[1] == InvalidPartitionMetadataError.errno and batch is not None:
+                self._on_refused(batch)
+            else:
+                yield row
 
     def _on_refused(self, batch: OrderedBatch) -> None:
         if batch.question:

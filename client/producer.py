@@ -15,6 +15,7 @@ from aiokafka.producer import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.structs import RecordMetadata, TopicPartition
 
+from kordon.client import second_protocol
 from kordon.client.batches import Header
 from kordon.client.dialect_client import DialectClient, in_place_of
 from kordon.client.homes import Homes
@@ -84,7 +85,9 @@ class OrderedProducer(AIOKafkaProducer):
         made_manager = self._txn_manager
         assert made_manager is not None, "it is always idempotent"
         self._txn_manager: OrderedTransactions = OrderedTransactions(
-            made_manager.transactional_id, made_manager.transaction_timeout_ms
+            made_manager.transactional_id,
+            made_manager.transaction_timeout_ms,
+            lambda: client.finalized.levels.get(second_protocol.FEATURE, 0) >= second_protocol.LEVEL,
         )
         self.client: DialectClient = client
         self._metadata = client.cluster

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import Callable
 from types import TracebackType
 from typing import Final
 
@@ -36,13 +37,24 @@ _OPEN_ALREADY: Final = "a transaction is open: commit or abort it before another
 class OrderedTransactions(TransactionManager):
     """aiokafka's manager of a producer's identity and transactions.
 
+    Args:
+        speaks_second: Whether the brokers speak the second protocol (KIP-890) now.
+
     Attributes:
         failure: Why the transaction can only be aborted, or the producer only be stopped; None: it goes on.
         needs_epoch: Whether something failed, so that the next transaction is to have the next epoch.
+        is_second: Whether the transaction goes by the second protocol.
     """
 
-    def __init__(self, transactional_id: str | None, transaction_timeout_ms: int) -> None:
+    def __init__(
+        self,
+        transactional_id: str | None,
+        transaction_timeout_ms: int,
+        speaks_second: Callable[[], bool] = lambda: False,
+    ) -> None:
         super().__init__(transactional_id, transaction_timeout_ms)
+        self._speaks_second = speaks_second
+        self.is_second = False
         self._transaction_waiter: asyncio.Future[None] | None
         self.failure: BaseException | None = None
         self.needs_epoch = False
@@ -67,6 +79,7 @@ class OrderedTransactions(TransactionManager):
         if self.state is not TransactionState.READY:
             raise self._why_not(_OPEN_ALREADY)
         super().begin_transaction()
+        self.is_second = self._speaks_second()
 
     def committing_transaction(self) -> None:
         """Begins to commit the transaction.
@@ -95,9 +108,27 @@ class OrderedTransactions(TransactionManager):
 
     def join(self, tp: TopicPartition) -> None:
         """Adds a partition to the transaction, also while it ends: its records may go to their new home by then."""
-        if self.transactional_id is not None and self.failure is None and tp not in self._txn_partitions:
+        if self.transactional_id is None or self.failure is not None or tp in self._txn_partitions:
+            return
+        if self.is_second:  # its records add it
+            self.partition_added(tp)
+        else:
             self._pending_txn_partitions.add(tp)
             self.notify_task_waiter()
+
+    def maybe_add_partition_to_txn(self, tp: TopicPartition) -> None:
+        """Adds a partition to the transaction that is open, if there are transactions."""
+        if self.transactional_id is not None:
+            assert self.is_in_transaction()
+            self.join(tp)
+
+    def consumer_group_to_add(self) -> str | None:
+        """Returns the group to be added before its offsets; by the second protocol these add it."""
+        group: str | None = super().consumer_group_to_add()
+        if group is not None and self.is_second:
+            self.consumer_group_added(group)
+            return None
+        return group
 
     def fail(self, error: BaseException) -> None:
         """Takes note that something in the transaction has failed, so that it can only be aborted."""
@@ -106,6 +137,8 @@ class OrderedTransactions(TransactionManager):
         self.needs_epoch = True
         if self.state in _OPEN:
             self.error_transaction(error)
+        elif self.state is TransactionState.ABORTING_TRANSACTION:
+            self.failure = self.failure or error  # nothing more is sent of it: that would have a gap before it
 
     def error_transaction(self, exc: BaseException) -> None:
         """Takes note of an error after which the transaction can only be aborted."""

@@ -14,6 +14,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from kordon.client.ordered_sender import OrderedSender
 from kordon.client.producer import OrderedProducer
 from kordon.client.requests import WireRequest
+from kordon.client.second_protocol import OFFSETS_VERSIONS
 from kordon.client.sources.store import NOT_A_MEMBER, SourceMember
 from kordon.codecs.bodies import TxnOffsetCommitResponse
 from kordon.codecs.error_codes import Code
@@ -23,7 +24,7 @@ from kordon.codecs.error_codes import Code
 
 _TXN_OFFSET_COMMIT: Final = 28
 _VERSIONS: Final = range(3, 5)
-"""From 3 on it names member and generation; from 5 on the group need not be added to the transaction before."""
+"""Of the first protocol. From 3 on it names member and generation; from 5 on it adds the group to the transaction."""
 _LATER: Final = frozenset(
     {
         Code.COORDINATOR_LOAD_IN_PROGRESS,
@@ -110,7 +111,7 @@ class _MemberOffsets(TxnOffsetCommitHandler):
             "member_id": self._member.member_id,
             "topics": [{"name": topic, "partitions": rows} for topic, rows in topics.items()],
         }
-        return WireRequest(_TXN_OFFSET_COMMIT, _VERSIONS, body)
+        return WireRequest(_TXN_OFFSET_COMMIT, OFFSETS_VERSIONS if transactions.is_second else _VERSIONS, body)
 
     def handle_response(self, resp: TxnOffsetCommitResponse) -> float | None:
         """Takes what is committed; what is refused for good lets the transaction only be aborted.

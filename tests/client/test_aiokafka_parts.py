@@ -21,12 +21,18 @@ from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.producer import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder, MessageAccumulator, MessageBatch
 from aiokafka.producer.producer import TransactionContext
-from aiokafka.producer.sender import InitPIDHandler, Sender, SendProduceReqHandler, TxnOffsetCommitHandler
+from aiokafka.producer.sender import (
+    EndTxnHandler,
+    InitPIDHandler,
+    Sender,
+    SendProduceReqHandler,
+    TxnOffsetCommitHandler,
+)
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
-from kordon.client.errors import InvalidPartitionMetadataError
+from kordon.client.errors import InvalidPartitionMetadataError, TransactionAbortableError
 
 ATTRIBUTES: list[tuple[type, str]] = [
     (AIOKafkaConnection, "_versions _request_timeout _protocol _closed_fut"),
@@ -48,13 +54,14 @@ ATTRIBUTES: list[tuple[type, str]] = [
     (
         Sender,
         "_in_flight _muted_partitions _acks _request_timeout_ms _send_produce_req _do_add_partitions_to_txn "
-        "_do_txn_commit _find_coordinator _txn_manager",
+        "_do_txn_commit _do_txn_offset_commit _find_coordinator _retry_backoff _txn_manager",
     ),
     (SendProduceReqHandler, "_batches _client _default_backoff _sender _can_retry handle_response create_request"),
     (
         TransactionManager,
         "_sequence_numbers _pid_and_epoch _pid_waiter _txn_partitions _pending_txn_partitions _pending_txn_offsets "
-        "_transaction_waiter state notify_task_waiter make_task_waiter partitions_to_add needs_transaction_commit",
+        "_transaction_waiter _txn_consumer_group state notify_task_waiter make_task_waiter partitions_to_add "
+        "consumer_group_to_add consumer_group_added maybe_add_partition_to_txn needs_transaction_commit",
     ),
     (TransactionContext, "_producer"),
     (MetadataRequest, "_topics"),
@@ -76,7 +83,8 @@ ATTRIBUTES: list[tuple[type, str]] = [
         "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation "
         "ensure_coordinator_known coordinator_dead _send_req _closing _coordination_task _group_subscription",
     ),
-    (TxnOffsetCommitHandler, "_sender _offsets _group_id handle_error"),
+    (TxnOffsetCommitHandler, "_sender _offsets _group_id _default_backoff handle_error handle_response create_request"),
+    (EndTxnHandler, "_sender _commit_result handle_response create_request"),
     (BaseCoordinator, "_cluster _subscription _client _get_metadata_snapshot"),
 ]
 
@@ -115,6 +123,12 @@ SIGNATURES: list[tuple[Callable[..., Any], str]] = [
     (TxnOffsetCommitHandler.create_request, "self"),
     (TxnOffsetCommitHandler.handle_response, "self, resp"),
     (GroupCoordinator._push_error_to_user, "self, exc"),
+    (TxnOffsetCommitHandler.create_request, "self"),
+    (EndTxnHandler.create_request, "self"),
+    (EndTxnHandler.handle_response, "self, resp"),
+    (Sender._do_txn_offset_commit, "self, offsets, group_id"),
+    (TransactionManager.maybe_add_partition_to_txn, "self, tp"),
+    (TransactionManager.consumer_group_to_add, "self"),
     (InitPIDHandler.create_request, "self"),
     (InitPIDHandler.handle_response, "self, resp"),
     (TransactionManager.begin_transaction, "self"),
@@ -159,9 +173,10 @@ def test_partitions_wait_until_their_transaction_has_them() -> None:
     assert "if txn_task is None or txn_task.done():" in source
 
 
-def test_the_error_is_found_by_its_code() -> None:
-    """Aiokafka's own table has it."""
+def test_errors_are_found_by_their_codes() -> None:
+    """Aiokafka's own table has them."""
     assert errors.kafka_errors[16384] is InvalidPartitionMetadataError
+    assert errors.kafka_errors[120] is TransactionAbortableError
 
 
 def test_the_range_of_aiokafka_is_the_one_that_is_known() -> None:

@@ -10,9 +10,9 @@ from aiokafka.structs import TopicPartition
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.client import OrderedConsumer, OrderedProducer
-from kordon.testing.broker_features import VERIFIED_TRANSACTIONS
+from kordon.testing.broker_features import SECOND_PROTOCOL, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
-from kordon.testing.managed_clients import CHANGE_SECONDS, TAKES, create_managed, read_to_ends, resize
+from kordon.testing.managed_clients import CHANGE_SECONDS, TAKES, create_managed, create_ordinary, read_to_ends, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.transaction_logs import log_words
 from kordon.testing.waiting import until
@@ -138,6 +138,25 @@ async def test_a_transaction_begins_before_a_change_and_ends_behind_it(
 def waits(proxy: ProxyProcess, topic: str) -> bool:
     """Whether a proxy knows that a change of a topic waits for transactions; the controller may be another test's."""
     return "waits for transactions" in proxy.topic(topic)["state"]
+
+
+@pytest.mark.parametrize("is_direct", [True, False])
+async def test_brokers_say_by_which_protocol_a_transaction_goes(
+    open_cluster: Cluster, takers: list[ProxyProcess], *, is_direct: bool
+) -> None:
+    """By the second one each has an epoch of its own (KIP-890); at the brokers, and through Kordon."""
+    topic = f"ordinary-{uuid.uuid4().hex[:8]}"
+    bootstrap = open_cluster.bootstrap() if is_direct else takers[0].bootstrap
+    await asyncio.to_thread(create_ordinary, bootstrap, topic, 2)
+    async with OrderedProducer(**ids(bootstrap, topic)) as producer:  # type: ignore[arg-type]
+        for begin in (0, KEYS, 2 * KEYS):
+            await producer.begin_transaction()
+            await send(producer, topic, range(begin, begin + KEYS))
+            await producer.send_offsets_to_transaction({TopicPartition(topic, 0): begin}, topic)
+            await (producer.abort_transaction() if begin == KEYS else producer.commit_transaction())
+        assert producer._txn_manager.producer_epoch == (0 if SECOND_PROTOCOL.is_missing else 3)
+    committed = sorted(number for _, number in read_stock(bootstrap, topic))
+    assert committed == [*range(KEYS), *range(2 * KEYS, 3 * KEYS)]
 
 
 async def test_a_successor_ends_what_was_begun_and_fences_its_producer(takers: list[ProxyProcess], topic: str) -> None:

@@ -208,6 +208,7 @@ class Noted:
     transactional_id = f"g.{OWNER}"
     producer_id = 70
     producer_epoch = 3
+    is_second = False
 
     def __init__(self) -> None:
         self.done: list[int] = []
@@ -234,7 +235,9 @@ def test_a_transaction_commits_points_by_member_and_generation() -> None:
     """Without them anybody's would be taken (NAMED-GENERATION)."""
     transactions, answer, handler = offsets(0, 0)
     request = handler.create_request()
-    assert request.versions[0] == 3, "earlier ones have no such fields"
+    assert request.versions == range(3, 5), "earlier ones have no such fields, and later ones add the group"
+    transactions.is_second = True
+    assert handler.create_request().versions == range(5, 6)
     assert (request.body["generation_id_or_member_epoch"], request.body["member_id"]) == (4, "me")
     assert [row["committed_metadata"] for row in request.body["topics"][0]["partitions"]] == ["m0", "m1"]
     assert handler.handle_response(answer) is None
