@@ -144,7 +144,7 @@ class Tails:
         return self.copied() == self.lines
 
     def shares(self) -> list[int]:
-        """Returns how many source partitions each member has, as the coordinator of the group tells, if there is one."""
+        """Returns how many source partitions each member has, as the group's coordinator tells, if there is one."""
         try:
             found = self._admin.describe_consumer_groups([self._group])[self._group].result(_SECONDS)
         except KafkaException:

@@ -18,6 +18,7 @@ from kordon.proxy.handlers.incremental_alter_configs import IncrementalAlterConf
 from kordon.proxy.handlers.topic_wishes import TopicWishes, WishedApi
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
+from kordon.proxy.ordering.source_records import SourceWish
 from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.handled import held
@@ -46,12 +47,12 @@ class Asking:
 
     def __init__(self, api_key: int, version: int) -> None:
         self.api_key, self.version = api_key, version
-        self.wishes: list[Wish] = []
+        self.wishes: list[Wish | SourceWish] = []
         self.topics = ManagedTopics()
         self.topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 2, 8), FACE_ID))
         (self.handler,) = (each(self._fulfil) for each in HANDLERS if each.key == api_key)
 
-    async def _fulfil(self, wish: Wish) -> OutcomeRecord:
+    async def _fulfil(self, wish: Wish | SourceWish) -> OutcomeRecord:
         self.wishes.append(wish)
         return OutcomeRecord(0, "")
 
@@ -134,9 +135,9 @@ async def test_deleting_the_config_lets_a_topic_go(version: int, *, only_checked
 @pytest.mark.parametrize("handler", [CreatePartitions, IncrementalAlterConfigs])
 async def test_what_is_only_to_be_checked_is_judged_and_not_wished(handler: type[WishedApi[Any, Any]]) -> None:
     """Whoever asks is told of a refusal as if it had been wished."""
-    asking, checked = Asking(handler.key, 1), list[Wish]()
+    asking, checked = Asking(handler.key, 1), list[Wish | SourceWish]()
 
-    async def check(wish: Wish) -> OutcomeRecord:
+    async def check(wish: Wish | SourceWish) -> OutcomeRecord:
         checked.append(wish)
         return OutcomeRecord(INVALID_CONFIG, "cannot be")
 
@@ -301,7 +302,7 @@ async def test_topics_of_one_request_are_managed_side_by_side() -> None:
     asking, names = Asking(apis.CREATE_TOPICS, 7), [f"topic-{number}" for number in range(100)]
     together, most = 0, 0
 
-    async def fulfil(_: Wish) -> OutcomeRecord:
+    async def fulfil(_: Wish | SourceWish) -> OutcomeRecord:
         nonlocal together, most
         together += 1
         most = max(most, together)
