@@ -90,13 +90,6 @@ def test_a_record_that_is_done_may_still_be_in_hand() -> None:
     assert wanted(found, ahead, now=30.0) == [lock("B", 2, 4)]
 
 
-def test_a_run_of_a_key_may_be_given_at_once() -> None:
-    """As many as the terms say, in one lock, unless one of it is in hand."""
-    terms = TERMS._replace(run=2)
-    assert wanted(state(BEGUN), window(7, 7, 7, 8), terms) == [lock("B", 0, 2, 6)]
-    assert wanted(state(BEGUN, lock("A", 0)), window(7, 7, 7), terms) == []
-
-
 def test_no_more_is_given_than_is_wanted_and_may_be_in_hand() -> None:
     """Whoever has it in hand."""
     ahead = window(None, None, None, None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -21,8 +20,6 @@ class Terms(NamedTuple):
     """How often a record is given (share.delivery.count.limit)."""
     most_in_hand: int = 2_000
     """Records, of all members (share.partition.max.record.locks)."""
-    run: int = 1
-    """How many records of a key one lock may have."""
     archives: bool = True
     """Whether a record that was given so often is done with. Otherwise its key waits for an operator."""
 
@@ -53,7 +50,7 @@ class Wish(NamedTuple):
 def acquire(state: ShareState, window: ShareWindow, terms: Terms, wish: Wish, now: float) -> Wanted:
     """Returns what has to be written so that a member may have records.
 
-    Of each key the first record that is not done may be given, or a run of such records (KEY-IN-HAND).
+    Of each key the first record that is not done may be given, and no other (KEY-IN-HAND).
 
     Args:
         state: As far as the worker has read. What it has not read yet makes it give less, or nothing.
@@ -93,7 +90,6 @@ class _Picked:
         """Offsets of records that have been given too often, and are done with."""
         self._terms = terms
         self._busy = busy
-        self._runs = Counter[int]()
 
     def take(self, offset: int, key: int | None, held: Held | None) -> None:
         """Picks a record that is neither done nor in hand, unless an earlier one of its key forbids it."""
@@ -106,20 +102,17 @@ class _Picked:
             self.left -= 1
         elif self._terms.archives:
             self.spent.append(offset)
+        self.hold_up(key)
+
+    def hold_up(self, key: int | None) -> None:
+        """Has later records of a key wait, whether the one before is given or is given no more (KEY-IN-HAND)."""
         if key is not None:
-            self._runs[key] += 1
-            if not may_be_given or is_last(self._runs[key], self._terms):
-                self._busy.add(key)
+            self._busy.add(key)
 
 
 def is_within(tries: int, terms: Terms) -> bool:
     """Whether a record may be given so often."""
     return tries <= terms.most_tries
-
-
-def is_last(count: int, terms: Terms) -> bool:
-    """Whether one lock may have no more than so many records of a key (KEY-IN-HAND)."""
-    return count >= terms.run
 
 
 def is_live(held: Held, terms: Terms, now: float) -> bool:
