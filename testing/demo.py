@@ -44,6 +44,7 @@ _PROVEN = (
     "3. Counters of the SDK handed their words over as keys moved: each word was counted once.",
     "4. While partitions came and went and a proxy died, no key lost its order and no record was lost.",
     "   Kafka Streams counted each word exactly once meanwhile, in transactions on managed topics.",
+    "   Producers in a group copied each line of a file once, though three of them were killed.",
     "   The audit found nothing wrong in that, and found the promise that was broken on purpose.",
 )
 DIRECT, KORDON = "direct", "Kordon"
@@ -116,7 +117,8 @@ class Demo:
 
     def create(self, way: Way, topic: str, partitions: int) -> None:
         """Creates a topic by the same way on which it is used."""
-        self.tool(way, "kafka-topics", "--create", "--topic", topic, "--partitions", str(partitions))
+        admin = AdminClient({"bootstrap.servers": way.bootstrap})
+        admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(STEP_SECONDS)
 
     def tool(self, way: Way, name: str, *arguments: str, stdin: str | None = None) -> str:
         return self.command(
@@ -171,8 +173,7 @@ class Demo:
 
     def python_client(self, way: Way, client: str, topic: str) -> Row:
         """Librdkafka or aiokafka, each in a process of its own."""
-        admin = AdminClient({"bootstrap.servers": way.bootstrap})
-        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(STEP_SECONDS)
+        self.create(way, topic, PARTITIONS)
         count = 200_000 if client == "librdkafka" else 30_000
         told = [way.bootstrap, topic, str(count), str(RECORD_BYTES)]
         module = [sys.executable, "-m", "kordon.testing.demo_clients", client]
@@ -245,7 +246,8 @@ def demonstrate(console: Console) -> list[str]:
         "a topic grows and shrinks, a proxy dies",
         "For 40 s stock clients write and groups read a topic of 12 virtual partitions. Meanwhile it goes from 3"
         " partitions to 6 and back to 3, one of two proxies is killed, and members of the groups come and go. Kafka"
-        " Streams counts words from a second topic into a third (exactly_once_v2), which change likewise. Then Spark"
+        " Streams counts words from a second topic into a third (exactly_once_v2), and producers in a group (KIP-509)"
+        " copy a file into a fourth, which change likewise; three times the one that copies is killed. Then Spark"
         " audits what was decided and what the brokers hold.",
     )
     wrong += grow_and_shrink(console, audited=True)

@@ -1,8 +1,8 @@
 """The second half of `make demo`: a managed topic grows and shrinks under real clients while a proxy is killed.
 
-Java, librdkafka and aiokafka write, groups of three kinds read, and Kafka Streams counts words exactly once, all
-through Kordon; at the end what each of them saw is held against what was acknowledged, and Spark audits what the
-proxies have decided.
+Java, librdkafka and aiokafka write, groups of three kinds read, Kafka Streams counts words exactly once, and producers
+in a group copy a file while three of them are killed, all through Kordon; at the end what each of them saw is held
+against what was acknowledged, and Spark audits what the proxies have decided.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from rich.console import Console
 from kordon.testing.cluster import Cluster
 from kordon.testing.demo_audit import RECORDED, audit_and_break
 from kordon.testing.demo_exactly_once import exact_count, show_counts
+from kordon.testing.demo_sources import copied_files, show_copied
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, resize
 from kordon.testing.order.__main__ import show
 from kordon.testing.order.run import Action, Outcome, Plan, Run
@@ -65,11 +66,12 @@ def grow_and_shrink(
 def _through_two_proxies(
     console: Console, bootstrap: str, config: Mapping[str, Any], seconds: float, program: str
 ) -> tuple[Outcome, list[str]]:
-    """Returns what came of the run, and what is wrong with the words that Streams counted meanwhile."""
+    """Returns what came of the run, and what is wrong with the words and lines that came of it meanwhile."""
     with (
         ProxyProcess.start(bootstrap, config=config, program=program) as first,
         ProxyProcess.start(bootstrap, config=config, program=program) as second,
         exact_count([first.bootstrap, second.bootstrap]) as count,
+        copied_files([first.bootstrap, second.bootstrap], seconds) as files,
     ):
         admin = create_managed(first.bootstrap, TOPIC, {"log_level": "0"})
         console.print(
@@ -80,9 +82,10 @@ def _through_two_proxies(
 
         def change(partitions: int) -> None:
             try:
-                changed = resize(admin, TOPIC, partitions)
+                changed = resize(admin, TOPIC, partitions), files.change(partitions)
                 count.change(partitions)
-                changed.result(RESIZE_SECONDS)
+                for each in changed:
+                    each.result(RESIZE_SECONDS)
             except KafkaException as error:
                 raise RuntimeError(str(error)) from error
 
@@ -96,7 +99,7 @@ def _through_two_proxies(
         with console.status("clients start") as status:
             outcome = Run(plan, change, status.update).run()
             status.update("Streams counts what is left")
-            return outcome, show_counts(console, count, _SIZES)
+            return outcome, show_counts(console, count, _SIZES) + show_copied(console, files, _SIZES)
 
 
 def _wrong(outcome: Outcome) -> list[str]:
