@@ -32,6 +32,7 @@ class Lock:
     incarnation: int
     """Of the group's progress (`claims.py`)."""
     member: str
+    """A name of its share session: what it says late in the session before is not meant for this lock."""
     turn: int
     """Of each of its records, from 1."""
     tries: int
