@@ -150,6 +150,10 @@ class Log:
                 record.is_lost = False  # its client has sent it again
         return self.end - 1
 
+    def hangs(self, producer_id: int) -> bool:
+        """Whether an unclean election took a producer's marker of v1, and it has had none since."""
+        return producer_id in self._hanging
+
     def is_open(self, txn: Txn) -> bool:
         """Whether a producer is open at the leader, by a transaction of the same epoch."""
         known = self.producers.get(txn.producer_id)

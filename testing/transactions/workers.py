@@ -349,7 +349,8 @@ class Worker:
         txn = record.txn
         is_open = self._cluster.coordinators[txn.transactional_id].is_open_for(txn) and not record.is_forged
         is_shaken = any(log.shaken >= txn.began for log in self._cluster.logs.values())
-        if is_open and not is_shaken and not txn.is_native:
+        hangs = self._cluster.logs[q].hangs(txn.producer_id)  # an answer tells the older witness, not the one of now
+        if is_open and not is_shaken and not txn.is_native and not hangs:
             self._world.break_promise(f"transaction {txn.number} was refused on {q} though it was open")
 
 
