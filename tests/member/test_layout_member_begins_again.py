@@ -276,9 +276,10 @@ async def test_what_an_acknowledged_fence_shows_stays_when_all_is_read_again(fen
     """The controller cuts where the logs end then: what stands behind that is nobody's, and nobody is to see it."""
     log, clients = Log(), Clients()
     log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2)))] if fence is FENCE else []
-    log.records.append(("fence/other", fence))
     async with begun(log, clients) as (layout_member, topics, _):
         clients.end = 7
+        await until("it serves", layout_member.may_serve)
+        log.records.append(("fence/other", fence))
         await until("it is acknowledged", lambda: log.appended == ["ack/f1/me"])
         other = known(topics.served("other"))
         assert other.limit(0, may_serve=True) == 7
@@ -300,10 +301,12 @@ async def test_what_an_acknowledged_fence_shows_stays_when_all_is_read_again(fen
 async def test_a_fence_that_was_not_acknowledged_is_held_when_all_is_read_again() -> None:
     """What was under way then is waited for still."""
     log, clients = Log(), Clients()
-    log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2))), ("fence/other", FENCE)]
+    log.records = [(f"topic/{OTHER.topic}", TopicRecord(OTHER, UUID(int=2)))]
     clients.end = 7
     clients.landed.clear()
     async with begun(log, clients) as (layout_member, topics, _):
+        await until("it serves", layout_member.may_serve)
+        log.records.append(("fence/other", FENCE))
         await until("it is held", lambda: bool(topics.names) and "other" in layout_member.state.member.fences)
         log.failure = ValueError("a fault")
         await until("all has been read again", lambda: log.failure is None and layout_member.may_serve())
