@@ -91,8 +91,12 @@ class PartitionLog:
         """Returns what brings the batches at an offset, and then an error code; it is started if it is not on its way.
 
         One that is on its way and begins a little before is waited for: many readers of one partition need one read.
+        Behind the end as it is known here, none is: what waits at the end hears nothing for long, and a broker says at
+        once that an offset is out of range, or that its log has grown.
         """
-        near = [start for start in self._coming if start <= offset <= start + self.views.span]
+        is_beyond = self.high_watermark is not None and offset > self.high_watermark
+        span = 0 if is_beyond else self.views.span
+        near = [start for start in self._coming if start <= offset <= start + span]
         if near:
             return self._coming[max(near)]
         under_way = [start for start in self._coming if not self._is_end(start)]
