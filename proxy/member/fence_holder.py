@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 
 import structlog
 
@@ -142,15 +143,22 @@ class FenceHolder:
         fence = hold.fence
         managed = self._topics.named(fence.topic) or self._coming(fence, offset)
         self._notes.held(fence, None if managed is None else managed.layout.epoch, offset)
-        if managed is not None and _standing(managed, fence) is None:
-            is_late = not self._member.may_serve(clock())
-            raised = Fence(fence.id, fence.sealed, is_late=is_late)
-            managed.raise_fence(raised)  # at once: a layout right behind it ends it again
-        self._tasks.start(self._hold(hold, managed, offset), name=f"hold {fence.topic}")
+        if managed is not None:
+            self._stand(managed, fence)
+        held = self._hold(hold, managed, offset, reading=self._member.reading)
+        self._tasks.start(held, name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self._times.begin(Phase.HOLD, fence.topic)
             self._times.begin(Phase.DRAIN, fence.topic)
             self._tasks.start(self._writers.expect(fence.topic, hold.opened), name=f"expect {fence.topic}")
+
+    def _stand(self, managed: ManagedTopic, record: FenceRecord) -> None:
+        """Raises a fence at once, as a layout right behind it ends it; or finds it standing as all is read again."""
+        is_late, standing = not self._member.may_serve(clock()), _standing(managed, record)
+        if standing is None:
+            managed.raise_fence(Fence(record.id, record.sealed, is_late=is_late))
+        elif is_late and not standing.is_frozen:
+            managed.narrow_fence(replace(standing, is_late=True))
 
     def _coming(self, fence: FenceRecord, offset: int) -> ManagedTopic | None:
         """Takes in a topic with data that is about to be managed: its writes are held here from now on."""
@@ -163,7 +171,7 @@ class FenceHolder:
         self._topics.begin(topic)
         return topic
 
-    async def _hold(self, hold: Hold, topic: ManagedTopic | None, offset: int) -> None:
+    async def _hold(self, hold: Hold, topic: ManagedTopic | None, offset: int, *, reading: int) -> None:
         """Says that nothing is written or read on at a fence's partitions, once nothing is under way any more."""
         fence = hold.fence
         if fence.taking_over is not None:
@@ -179,7 +187,8 @@ class FenceHolder:
                 )
                 standing = _standing(topic, fence)
                 if standing is not None and not standing.is_frozen:
-                    topic.narrow_fence(standing.frozen(ends, landed))
+                    has_served = self._member.has_served_since(reading, clock())
+                    topic.narrow_fence(standing.frozen(ends, landed, has_served=has_served))
             if standing is None:
                 return  # ended meanwhile
             self._times.end(Phase.DRAIN, fence.topic)

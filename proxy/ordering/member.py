@@ -85,8 +85,8 @@ class Member:
         self.incarnation = incarnation
         self.lease_expires = 0.0
         self._caught_up = False
-        self._reading = 0
-        """The number of the reading of the layouts that counts."""
+        self.reading = 0
+        """The number of the reading of the layouts that counts; raised when nothing is served until it ends."""
         self._fences: dict[str, FenceRecord] = {}
         self._held: set[str] = set()
         self.announcements: dict[str, AnnouncementRecord] = {}
@@ -115,6 +115,10 @@ class Member:
         """
         return self._caught_up and now < self.lease_expires
 
+    def has_served_since(self, reading: int, now: float) -> bool:
+        """Whether managed topics could be served all the while since a reading of the layouts was the last one."""
+        return reading == self.reading and self.may_serve(now)
+
     def on_renewed(self, sent: float, lease_seconds: float, now: float) -> int | None:
         """A commit under the present generation was accepted; the lease counts from when it was *sent* (LIVE-LEASE).
 
@@ -133,13 +137,13 @@ class Member:
             The number of that reading, for `on_caught_up`.
         """
         self._caught_up = False
-        self._reading += 1
-        return self._reading
+        self.reading += 1
+        return self.reading
 
     def on_caught_up(self, reading: int) -> bool:
         """The layouts were read to the end of a reading; returns whether it is the one that counts."""
-        self._caught_up = self._caught_up or reading == self._reading
-        return reading == self._reading
+        self._caught_up = self._caught_up or reading == self.reading
+        return reading == self.reading
 
     def forget(self) -> None:
         """All that was read is read again; until it has been, nothing is served."""

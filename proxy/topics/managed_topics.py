@@ -78,8 +78,8 @@ class Fence:
         shown: Until the high watermarks are known, what readers may see of each: what they had seen when they were
             asked for, and what has been answered; None: nobody has asked yet, and reading goes on.
         is_frozen: Whether what is shown does not change any more until it ends: it can be acknowledged.
-        is_late: Whether it stood before this worker served. Nobody has waited for this worker then, so a cut may have
-            been read, and what stands behind it is nobody's to see: nothing is shown until it ends.
+        is_late: Whether it stood while this worker did not serve. Nobody has waited for this worker then, so a cut may
+            have been read, and what stands behind it is nobody's to see: nothing is shown until it ends.
     """
 
     id: str
@@ -93,17 +93,18 @@ class Fence:
         """Returns it as it shows readers so much, by partition, and nothing of others that it has not shown before."""
         return replace(self, shown=_highest(self.shown or {}, shown))
 
-    def frozen(self, ends: Mapping[int, int], landed: Mapping[int, int]) -> Fence:
+    def frozen(self, ends: Mapping[int, int], landed: Mapping[int, int], *, has_served: bool) -> Fence:
         """Returns it with all that is shown of its partitions until it ends.
 
         Args:
             ends: By partition, the high watermark that its leader has told.
             landed: By partition, the offset behind what clients were told to be written while it was asked for: it
                 stands before the cut, and a client that is told of an end below it would take it for lost.
+            has_served: Whether this worker has served all the while: else the cut may stand before those ends.
         """
         known = _highest(self.shown or {}, ends)
         marks = {q: max(mark, landed.get(q, 0)) for q, mark in known.items()}
-        return replace(self, high_watermarks=marks, is_frozen=True)
+        return replace(self, high_watermarks=marks, is_frozen=True, is_late=self.is_late or not has_served)
 
     def limit(self, partition: int) -> int | None:
         """Returns the offset from which on nothing of a physical partition is shown (FROZEN-READS); None: of none."""

@@ -106,7 +106,7 @@ class Worker:
 
     def _hold(self, record: FenceRecord) -> Activity[None]:
         """Acknowledges a fence, once nothing is under way and readers are shown nothing more (FROZEN-READS)."""
-        topic, logs = self.topic, self._cluster.logs
+        topic, logs, terms = self.topic, self._cluster.logs, self._terms
         if (standing := self._standing(record)) is None:
             return
         topic.narrow_fence(standing.freezing({q: self._shown[q][1] for q in record.sealed & self._shown.keys()}))
@@ -114,7 +114,8 @@ class Worker:
         ends = {q: logs[q].high_watermark for q in record.sealed}
         yield lambda: not any(self._in_flight[q] for q in record.sealed)
         if (standing := self._standing(record)) is not None:
-            topic.narrow_fence(standing.frozen(ends, self._landed))
+            has_served = terms == self._terms and self.has_lease
+            topic.narrow_fence(standing.frozen(ends, self._landed, has_served=has_served))
             self._cluster.acknowledge(record.id, self.name)
 
     def note_shown(self, partition: int, leader_epoch: int, end: int) -> None:

@@ -201,13 +201,13 @@ async def test_a_worker_that_comes_while_a_fence_stands_shows_nothing_of_what_it
 ) -> None:
     """Nobody has waited for it: cuts may have been read, and high watermarks be behind strays (FROZEN-READS)."""
     member = stage.layout_member.state.member
+    reading = known(member.on_renewed(clock(), 20.0, clock()))
     if serves:
-        member.on_renewed(clock(), 20.0, clock())
-        member.on_caught_up(member.on_joined())
+        member.on_caught_up(reading)
     stage.read("fence/orders", FENCE)
+    member.on_caught_up(reading)
     stage.clients.drained.set()
     await stage.until_appended()
-    member.on_renewed(clock(), 20.0, clock())
     fence = stage.topic.fence
     assert fence is not None
     assert stage.topic.limit(0, may_serve=True) == (7 if serves else 0)
@@ -215,6 +215,36 @@ async def test_a_worker_that_comes_while_a_fence_stands_shows_nothing_of_what_it
     assert (stage.topic.limit(1, may_serve=True), fence.may_tell_end(1)) == (None, True)
     stage.read("fence/orders", None)
     assert stage.topic.limit(0, may_serve=True) is None
+
+
+@pytest.mark.parametrize("then", ["gone", "back"])
+async def test_a_worker_whose_lease_ends_under_a_fence_shows_nothing_of_what_it_seals(stage: Stage, then: str) -> None:
+    """Nobody waits for it from then on, also if it is back before it knows the high watermarks (FROZEN-READS)."""
+    member = stage.layout_member.state.member
+    member.on_caught_up(known(member.on_renewed(clock(), 20.0, clock())))
+    stage.read("fence/orders", FENCE)
+    member.lease_expires = clock()
+    if then == "back":
+        member.on_caught_up(known(member.on_renewed(clock(), 20.0, clock())))
+    stage.clients.drained.set()
+    await stage.until_appended()
+    fence = stage.topic.fence
+    assert fence is not None
+    assert (stage.topic.limit(0, may_serve=True), fence.may_tell_end(0)) == (0, False)
+    stage.read("fence/orders", None)
+    assert stage.topic.limit(0, may_serve=True) is None
+
+
+async def test_a_worker_that_begins_to_serve_reads_a_fence_again_that_it_has_not_acknowledged(stage: Stage) -> None:
+    """It stands while nothing was served, so cuts may have been read meanwhile (FROZEN-READS)."""
+    member = stage.layout_member.state.member
+    member.on_caught_up(known(member.on_renewed(clock(), 20.0, clock())))
+    stage.read("fence/orders", FENCE)
+    member.on_joined()
+    stage.read("fence/orders", FENCE)
+    fence = stage.topic.fence
+    assert fence is not None
+    assert (fence.is_late, fence.is_frozen) == (True, False)
 
 
 async def test_layouts_of_the_start_are_one_line_of_the_log_and_later_ones_a_line_each() -> None:

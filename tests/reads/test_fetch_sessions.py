@@ -74,7 +74,7 @@ class Stage:
     def seal(self) -> None:
         """A fence on all partitions."""
         ends = {q: log.end for q, log in self.logs.items()}
-        self.topic.raise_fence(Fence("first", frozenset(ends)).frozen(ends, {}))
+        self.topic.raise_fence(Fence("first", frozenset(ends)).frozen(ends, {}, has_served=True))
 
     def connection(self) -> "Connection":
         return Connection(self)

@@ -96,7 +96,7 @@ async def test_a_read_of_a_topic_whose_takeover_is_taken_back_ends(is_frozen: bo
     stage.topics.begin(coming)
     coming.raise_fence(Fence("first", frozenset({0})))
     if is_frozen:
-        coming.fence = Fence("first", frozenset({0})).frozen({0: 4}, {})
+        coming.fence = Fence("first", frozenset({0})).frozen({0: 4}, {}, has_served=True)
     waiting = asyncio.ensure_future(fetch(stage.readers, {0: 4}, max_wait_ms=60_000))
     await asyncio.sleep(0.02)
     assert not waiting.done()
@@ -261,7 +261,7 @@ async def test_a_fence_shows_what_was_shown_before_though_a_leader_says_that_it_
     stage.logs[0].append(tag(0, 0, 3), ["behind"])
     assert await stage.values(0, 4) == ([], 0), "not while the end is asked for either"
     fence = known(stage.topic.fence)
-    for each in (fence, fence.frozen(await freezing, {})):
+    for each in (fence, fence.frozen(await freezing, {}, has_served=True)):
         stage.topic.fence = each
         assert await stage.values(MOVER, 0) == (["3"], 0)
         assert await stage.values(0, 4) == ([], 0)

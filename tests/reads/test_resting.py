@@ -149,7 +149,7 @@ async def test_nobody_is_moved_over_the_end_of_a_log_that_a_fence_seals() -> Non
     await stage.ask({1: 4})
     waiting = asyncio.ensure_future(stage.ask({0: 4}, max_wait_ms=1_000))
     await turns()
-    stage.topic.raise_fence(Fence("first", frozenset({0})).frozen({0: 5}, {}))
+    stage.topic.raise_fence(Fence("first", frozenset({0})).frozen({0: 5}, {}, has_served=True))
     assert await waiting == {0: ([], 4, 4)}
     assert await stage.ask({0: 4}, **_LATE) == {0: ([], 4, 4)}
     stage.topic.cancel_fence()

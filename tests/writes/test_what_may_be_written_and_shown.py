@@ -50,7 +50,7 @@ def test_a_fence_shows_what_was_shown_then_what_leaders_say_then_what_clients_we
     topic.fence = fence = fence.freezing({0: 5, 1: 3})
     assert [topic.limit(q, may_serve=True) for q in (0, 1)] == [7, 3], "never below what readers have seen"
     assert not fence.may_tell_end(0), "clients may be told of a write behind it yet"
-    topic.fence = fence = fence.frozen({0: 9, 1: 3}, {0: 0, 1: 4})
+    topic.fence = fence = fence.frozen({0: 9, 1: 3}, {0: 0, 1: 4}, has_served=True)
     assert [topic.limit(q, may_serve=True) for q in (0, 1)] == [9, 4]
     assert topic.limit(0, may_serve=False) == 0
     assert fence.may_tell_end(0)
@@ -58,6 +58,6 @@ def test_a_fence_shows_what_was_shown_then_what_leaders_say_then_what_clients_we
 
 def test_a_fence_shows_nothing_of_a_partition_of_which_nothing_is_known() -> None:
     """Its leader did not say where it ends, and nobody here has read of it; what is not sealed goes on."""
-    fence = Fence("f", frozenset({0})).freezing({}).frozen({}, {0: 12})
+    fence = Fence("f", frozenset({0})).freezing({}).frozen({}, {0: 12}, has_served=True)
     assert (fence.limit(0), fence.may_tell_end(0)) == (0, False)
     assert (fence.limit(1), fence.may_tell_end(1)) == (None, True)

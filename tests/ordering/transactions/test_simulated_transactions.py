@@ -15,10 +15,10 @@ SEEDS = range(50)
 DEEP_SEEDS = range(50, 20_000)
 AT_ONCE = 900
 """Seeds of one deep test."""
-REGRESSIONS = (3799, 4260, 5032, 9693)
-"""Readers that were given what lies in a gap between two segments. A producer that hung, by an unclean election, and
-whose next witness was lost. A reader that came while a fence stood, and saw behind its cut. Partitions that were added
-round Kordon, behind a copy of AddPartitionsToTxn that came late."""
+REGRESSIONS = (1959, 3738, 3799, 4260, 5032, 9693)
+"""Leases that ended and began again while a fence stood. Readers that were given what lies in a gap between two
+segments. A producer that hung, by an unclean election, whose next witness was lost. A reader that came while a fence
+stood, and saw behind its cut. Partitions that were added round Kordon, behind a late copy of AddPartitionsToTxn."""
 
 
 def complaint(lived: Run) -> str:
