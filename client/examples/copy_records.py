@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 
 from kordon.client import OrderedConsumer, OrderedProducer
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--name", default="1", help="of this copier; another one that starts with it replaces it")
     parser.add_argument("--count", type=int, default=10_000)
     options = parser.parse_args()
+    logging.getLogger("aiokafka").setLevel(logging.ERROR)  # it warns of what it sends again by itself
     copied = asyncio.run(copy_records(options.bootstrap, options.source, options.target, options.name, options.count))
     sys.stdout.write(f"{copied} records copied\n")
 

@@ -299,7 +299,7 @@ async def test_a_client_with_another_leader_epoch_is_told(cluster: Cluster) -> N
             topic = {"topic": made.name, "partitions": [row]}
             body = {"max_wait_ms": 1, "min_bytes": 1, "max_bytes": 1000, "topics": [topic], "rack_id": ""}
             asked = as_read(request(apis.FETCH), 11, body)
-            answer = await FetchHandler(made.readers).serve(11, asked, CLIENT)
+            answer = as_read(response(apis.FETCH), 11, await FetchHandler(made.readers).serve(11, asked, CLIENT))
             found.append(answer.responses[0].partitions[0].error_code)
         assert found == [Code.FENCED_LEADER_EPOCH, 0, Code.UNKNOWN_LEADER_EPOCH]
 
