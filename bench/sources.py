@@ -32,7 +32,7 @@ from kordon.testing.client_programs import connect_worker
 from kordon.testing.cluster import Cluster
 from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.java_process import DIES_WITH_PARENT
-from kordon.testing.managed_clients import create_ordinary, read_to_ends
+from kordon.testing.managed_clients import create_ordinary, read_to_ends, watermarks
 from kordon.testing.ports import free_ports
 from kordon.testing.tails import JAVA, KIP_848, SDK, Tails
 from kordon.testing.waiting import wait_until
@@ -211,7 +211,11 @@ def _connect_takes_over(bootstrap: str, folder: Path) -> dict[str, float]:
     create_ordinary(bootstrap, topic, 1)
     told = {"connector.class": "Numbers", "tasks.max": "1", "topic": topic, "count": "1000000"}
     workers: dict[int, subprocess.Popen[bytes]] = {}
-    read = partial(read_to_ends, {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}, topic)
+    settings = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
+
+    def read() -> list[Message]:
+        return read_to_ends(settings, topic, ends={0: watermarks(bootstrap, topic, [0])[0][1]})
+
     try:
         for port in ports:
             home = folder / str(port)

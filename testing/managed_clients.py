@@ -225,13 +225,19 @@ def read_all(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
     return [(message.key() or b"", int(message.value() or b"-1")) for message in messages]
 
 
-def read_to_ends(settings: Mapping[str, Any], topic: str, partitions: Iterable[int] | None = None) -> list[Message]:
+def read_to_ends(
+    settings: Mapping[str, Any],
+    topic: str,
+    partitions: Iterable[int] | None = None,
+    ends: Mapping[int, int] | None = None,
+) -> list[Message]:
     """Reads what stands in a topic now; the records of one partition come in their order.
 
     Args:
         settings: Of the client.
         topic: Its name.
         partitions: Those to be read; all by default.
+        ends: Of partitions that are written to all the while, so that their ends are never met: where reading ends.
     """
     config = {"group.id": f"group-{time.time_ns()}", "enable.auto.commit": False, "enable.partition.eof": True}
     consumer = Consumer({**config, **settings})
@@ -248,7 +254,9 @@ def read_to_ends(settings: Mapping[str, Any], topic: str, partitions: Iterable[i
                     found.append(message)
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
-                    unread.discard(message.partition() or 0)
+                q = message.partition() or 0
+                if error is not None or (ends and (message.offset() or 0) >= ends[q] - 1):
+                    unread.discard(q)
         return found
     finally:
         consumer.close()
