@@ -91,7 +91,7 @@ def _any_lease(member: Any, now: float) -> bool:
 
 
 def _nothing_is_old(member: Any) -> int:
-    return member.reading
+    return int(member.reading)
 
 
 def _success(layout: object, v: int, write: object, outcome: WriteOutcome, counts: object) -> WriteOutcome:
