@@ -19,6 +19,7 @@ from typing import Final
 from kordon.codecs.decision import Decision, Kind
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.commits import Commits
+from kordon.proxy.decisions.crossed_answers import CrossedAnswers
 from kordon.proxy.decisions.events import NO_GROUP, NOTHING, Given, OwnError, ReadingMember
 from kordon.proxy.decisions.runs import Client, ReadRun, RefusalRun, Run, WriteRun
 from kordon.proxy.ordering.write_sequencer import Write
@@ -49,6 +50,7 @@ class Journal:
         self._open: dict[Run, None] = {}
         """Open runs, the oldest first."""
         self.commits = Commits(backlog, self._now_ms)
+        self.crossed = CrossedAnswers()
 
     def connected(self, principal: str | None = None) -> Client:
         """Numbers a connection."""

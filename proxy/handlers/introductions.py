@@ -75,15 +75,20 @@ class Introduction:
         if transactional_id is None:
             return None
         given = [asked.get("producer_id", _NOBODY), asked.get("producer_epoch", _NOBODY)]
-        return lambda answer: self._tell_identity(transactional_id, given, answer)
+        asked_at = self._journal.crossed.count
+        return lambda answer: self._tell_identity(transactional_id, given, answer, asked_at)
 
-    def _tell_identity(self, transactional_id: str, given: list[int], answer: InitProducerIdResponse) -> None:
-        evidence = {
+    def _tell_identity(
+        self, transactional_id: str, given: list[int], answer: InitProducerIdResponse, asked_at: int
+    ) -> None:
+        evidence: dict[str, object] = {
             "transactional_id": transactional_id,
             "given": given,
             "answered": [answer.producer_id, answer.producer_epoch],
             "error": answer.error_code,
         }
+        if self._journal.crossed.add(transactional_id, asked_at):
+            evidence["crossed"] = True
         fields = self._client.fields()
         self._journal.note(
             decision.Decision(kind=decision.Kind.ADMIT, **fields, api_key=apis.INIT_PRODUCER_ID, evidence=evidence)

@@ -214,6 +214,31 @@ def test_what_a_transactional_producer_asked_and_was_answered_is_noted(code: int
         assert noted.evidence == {"transactional_id": "t", "given": given, "answered": [9, 3], "error": code}
 
 
+def test_answers_to_two_producers_with_one_id_that_cross_are_noted_so() -> None:
+    """In which order brokers gave them is unknown. Answers for other ids, and from before the request, do not count."""
+    worker = Worker()
+    message = response(apis.INIT_PRODUCER_ID)
+
+    def asks(name: str) -> Callable[[int], None]:
+        decision = decided(worker.connects(), apis.INIT_PRODUCER_ID, INIT_VERSION, transactional_id=name, **INIT)
+        assert isinstance(decision, Translate)
+        fields = {"throttle_time_ms": 0, "error_code": 0, "producer_id": 9}
+        return lambda epoch: decision.back(as_read(message, INIT_VERSION, {**fields, "producer_epoch": epoch}))
+
+    first, second, other = asks("t"), asks("t"), asks("u")
+    second(5)
+    other(0)
+    first(4)
+    asks("t")(6)
+    noted = [each.evidence for each in worker.noted.of(Kind.ADMIT)]
+    assert [(each["transactional_id"], each.get("crossed")) for each in noted] == [
+        ("t", None),
+        ("u", None),
+        ("t", True),
+        ("t", None),
+    ]
+
+
 def test_what_cannot_be_noted_of_a_producer_is_let_pass() -> None:
     """One without a transactional id gets a fresh identity each time; a broken request is the broker's to refuse."""
     worker = Worker()

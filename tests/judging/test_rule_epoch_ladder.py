@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -180,6 +181,26 @@ def test_what_kip_360_says_is_right_and_what_it_forbids_is_found(at_once: Played
     assert at_once.count("unknown") == len(UNTOLD)
     answers = sum(map(len, (RIGHT | UNTOLD | WRONG).values()))
     assert at_once.count("pass") == answers - len(UNTOLD) - len(WRONG)
+
+
+def crossed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The last answer came when another one had come since its request."""
+    return [*rows[:-1], {**rows[-1], "evidence": json.dumps({**json.loads(rows[-1]["evidence"]), "crossed": True})}]
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_answers_that_have_crossed_are_not_taken_for_epochs_that_fell(parts: int) -> None:
+    """Heirs of one dead producer fence it at once. What an answer says of its own request is wrong all the same."""
+    heirs: list[Answer] = [(NOTHING, (7, 3)), (NOTHING, (7, 5)), (NOTHING, (7, 4))]
+    rows = crossed(ladder("heirs", heirs))
+    itself = crossed(ladder("itself", [(NOTHING, (7, 3)), ((7, 3), (7, 2))]))
+    went_on = ladder("heirs", [*heirs, (NOTHING, (7, 6)), (NOTHING, (7, 6))])[3:]
+    told = [*rows, *itself, *went_on]
+    half = len(rows) - 1
+    micro_batches = [told] if parts == 1 else [told[:half], told[half:]]
+    played = play(epoch_ladder.RULE, [MicroBatch(decisions=each, is_last=True) for each in micro_batches])
+    assert played.found("kind", "verdict") == [("epoch-fell", "fail"), ("not-bumped", "fail")]
+    assert (played.count("pass"), played.count("unknown")) == (5, 0)
 
 
 def test_the_newest_answer_is_carried_from_one_micro_batch_to_the_next(at_once: Played) -> None:

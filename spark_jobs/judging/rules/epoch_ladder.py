@@ -15,7 +15,9 @@ producer id that expired. So an id or an epoch that is newer than what is known 
 that was refused fails nothing. Producer ids are given out by each broker from a block of its own, so that a new one (at
 epoch 0) may be a smaller number.
 
-Requests are compared within a worker, by its numbers. Between workers nothing says which of two answers came first:
+Requests are compared within a worker, by its numbers. Answers on two connections may cross there: one with evidence
+`crossed` came when another one for the same id had come since its request, and is compared with none before it. Between
+workers nothing says which of two answers came first:
 they rest on no record of the layouts topic, and clocks prove nothing. What is wrong in either order is found all the
 same (`epoch_workers.py`):
 
@@ -88,7 +90,7 @@ def _check(facts: Facts, state: State) -> RuleOutcome:
     if answers.is_empty() and state["waiting"].is_empty():
         in_use = state["answer"].filter(_is_in_use(facts))
         return RuleOutcome(findings=FINDINGS.to_frame(), state={**state, "answer": in_use}, checked=CHECKED.to_frame())
-    granted = answers.filter(pl.col("error") == 0).drop("error").with_columns(is_new=True)
+    granted = answers.filter(pl.col("error") == 0).drop("error", "crossed").with_columns(is_new=True)
     known = pl.concat([state["answer"].with_columns(is_new=False), granted])
     steps, kept = _judged(_steps(answers, known, facts)), _kept(known, facts)
     waits = (pl.col("verdict") == UNKNOWN) & pl.col("kind").is_null() & ~pl.col("across_gap")
@@ -113,6 +115,7 @@ def _answers(decisions: pl.DataFrame) -> pl.DataFrame:
         *(_number(path, -1).alias(name) for name, path in _PATHS.items()),
         "at_ms",
         _number("$.error", 0).alias("error"),
+        (evidence("$.crossed") == "true").fill_null(value=False).alias("crossed"),
     )
     return answers.filter(pl.col("transactional_id").is_not_null())
 
@@ -138,6 +141,8 @@ def _steps(answers: pl.DataFrame, known: pl.DataFrame, facts: Facts) -> pl.DataF
     steps = answers.sort("number").join_asof(
         before, left_on="number", right_on="number_before", by=_KEY, allow_exact_matches=False, check_sortedness=False
     )
+    followed = [f"{name}_before" for name in ("number", *_PATHS)]
+    steps = steps.with_columns(pl.when(~pl.col("crossed")).then(pl.col(followed)).name.keep())
     given, answered = ("given_id", "given_epoch"), ("producer_id", "producer_epoch")
     return with_gaps(steps, facts.gaps, after="number_before", until="number").with_columns(
         decision("worker", "number_before").alias("other"),
