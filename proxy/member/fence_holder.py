@@ -145,8 +145,8 @@ class FenceHolder:
         self._notes.held(fence, None if managed is None else managed.layout.epoch, offset)
         if managed is not None:
             self._stand(managed, fence)
-        held = self._hold(hold, managed, offset, reading=self._member.reading)
-        self._tasks.start(held, name=f"hold {fence.topic}")
+        reading = self._member.reading
+        self._tasks.start(self._hold(hold, managed, offset, reading=reading), name=f"hold {fence.topic}")
         if managed is not None and fence.sealed:
             self._times.begin(Phase.HOLD, fence.topic)
             self._times.begin(Phase.DRAIN, fence.topic)
