@@ -99,3 +99,11 @@ def parse(metadata: str | None) -> Point:
         return Point(int(number), point if int(number) else None, owner, int(written_ms))
     except ValueError as error:
         raise UnreadPoint(f"{shown(text[:80])!r} is damaged: {error}") from error
+
+
+def parsed(metadata: str | None) -> Point | None:
+    """Reads the metadata of a commit, as `parse` does; None: it is no restart point, or one of a later version."""
+    try:
+        return parse(metadata)
+    except UnreadPoint:
+        return None

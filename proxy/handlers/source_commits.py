@@ -27,7 +27,7 @@ from kordon.codecs.bodies import (
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import offset_fetch
 from kordon.codecs.row import Row
-from kordon.codecs.source_points import OFFSET, Point, UnreadPoint, parse
+from kordon.codecs.source_points import OFFSET, Point, parsed
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Ask, Translate
 from kordon.proxy.decisions.commits import Committer
@@ -107,11 +107,7 @@ def _source(row: Row, topics: ManagedTopics) -> str:
 
 def _point(row: OffsetCommitRequestPartition) -> Point | None:
     """Returns the restart point that a row commits; None: it is none (OFFSET-ZERO)."""
-    try:
-        point = parse(row.committed_metadata)
-    except UnreadPoint:
-        return None
-    return point if row.committed_offset == OFFSET else None
+    return parsed(row.committed_metadata) if row.committed_offset == OFFSET else None
 
 
 class _SourceCommit(ConferredRequest):
@@ -167,10 +163,8 @@ class _SourceCommit(ConferredRequest):
         found: dict[tuple[str, int], int] = {}
         for topic in answer.topics:
             for row in topic.partitions:
-                try:
-                    found[topic.name, row.partition_index] = parse(row.metadata).number
-                except UnreadPoint:
-                    continue
+                if (point := parsed(row.metadata)) is not None:
+                    found[topic.name, row.partition_index] = point.number
         return found
 
     async def _commit(self, ask: Ask) -> OffsetCommitResponse | None:
@@ -239,7 +233,7 @@ class _SourceCommit(ConferredRequest):
         committer = Committer(value.group_id, generation, member, self._handler.key)
         producer: tuple[int, int] | None = None
         if self._handler.key == apis.TXN_OFFSET_COMMIT:
-            of_transaction: TxnOffsetCommitRequest = self._held.read()
+            of_transaction = cast("TxnOffsetCommitRequest", value)
             producer = of_transaction.producer_id, of_transaction.producer_epoch
         for (at, row_at), (place, point) in self._points.items():
             if answer.topics[at].partitions[row_at].error_code:

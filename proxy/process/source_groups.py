@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from kordon.codecs.bodies import OffsetFetchResponseGroup
-from kordon.codecs.source_points import UnreadPoint, parse
+from kordon.codecs.source_points import parsed
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import TopicsRefused
@@ -112,7 +112,5 @@ class SourceGroups:
 
 
 def _is_point(metadata: str | None) -> bool:
-    try:
-        return parse(metadata).number > 0
-    except UnreadPoint:
-        return False
+    point = parsed(metadata)
+    return point is not None and point.number > 0
