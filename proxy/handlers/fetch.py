@@ -27,7 +27,7 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest
 from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows, named
 from kordon.proxy.kafka.operations import Operation
-from kordon.proxy.reads.aborted import FetchServer
+from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, asked_by_look, asked_by_table
 from kordon.proxy.reads.fetch_sessions import FetchSession
 
@@ -53,7 +53,7 @@ class Fetch(ServedApi[Request, Response]):
     rows = TopicRows("topics", "topic", "responses", number="partition", error={"high_watermark": -1, "records": b""})
     records_itself: ClassVar[bool] = True
 
-    def __init__(self, readers: FetchServer, *, walks: bool = True) -> None:
+    def __init__(self, readers: FetchHandler, *, walks: bool = True) -> None:
         self._readers = readers
         self._walks = walks
 

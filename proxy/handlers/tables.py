@@ -67,7 +67,7 @@ from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
-from kordon.proxy.reads.aborted import ReadCommitted
+from kordon.proxy.reads.aborted import AbortedTransactions
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.gating import Gates
 from kordon.proxy.reads.worker_reads import WorkerReads
@@ -145,7 +145,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         ),
         Produce(topics, worker.dispatcher, transactions=worker.transactions),
         AddPartitionsToTxn(worker.transactions),
-        Fetch(ReadCommitted(FetchHandler(worker.reads), worker.leaders)),
+        Fetch(FetchHandler(worker.reads, complete=AbortedTransactions(worker.leaders).complete)),
         offsets,
         OffsetForLeaderEpoch(topics, questions, worker.may_serve),
         DeleteRecords(topics, questions, offsets, FloorWishes(worker.wish).raise_floors),
@@ -169,7 +169,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
 def physical_handlers(worker: WorkerParts) -> Handlers:
     """Returns the handlers of connections that speak the dialect."""
     topics, questions = worker.topics, PartitionLeaderRequests(worker.links, worker.leaders)
-    fetching = FetchHandler(worker.reads, worker.gates)
+    aborted = AbortedTransactions(worker.leaders, PHYSICAL)
     handlers = [
         *_in_both_views(worker),
         DialectApiVersions(
@@ -179,7 +179,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         ),
         Produce(topics, worker.dispatcher, PHYSICAL, worker.opened_bytes, worker.transactions),
         AddPartitionsToTxn(worker.transactions, PHYSICAL),
-        Fetch(ReadCommitted(fetching, worker.leaders, PHYSICAL), walks=False),
+        Fetch(FetchHandler(worker.reads, worker.gates, complete=aborted.complete), walks=False),
         ListOffsets(topics, questions, worker.read_layouts_to_end, worker.may_serve, PHYSICAL, reads=worker.reads),
         OffsetForLeaderEpoch(topics, questions, worker.may_serve, PHYSICAL),
         DialectMetadata(RetiredPartitions(topics, worker.reads.ends.of)),

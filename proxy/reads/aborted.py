@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from kordon.codecs.bodies import (
     FetchRequest,
     FetchRequestPartition,
     FetchRequestTopic,
-    FetchResponse,
     FetchResponseAbortedTransaction,
     FetchResponsePartition,
 )
@@ -27,12 +26,9 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.split import CONTROL, LogBatch, split
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.fetch_requests import fetch_committed
 from kordon.proxy.kafka.leaders import Leaders
-from kordon.proxy.reads.fetch_handler import Complete
-from kordon.proxy.reads.fetch_rows import READ_COMMITTED, AskedFetch, pieces_of
-from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
+from kordon.proxy.reads.fetch_rows import pieces_of
 from kordon.proxy.reads.fetching import GivenRow
 from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.proxy.topics.views import VIRTUAL, View
@@ -43,27 +39,6 @@ _SECONDS: Final = 5.0
 
 Aborted = dict[tuple[int, int], FetchResponseAbortedTransaction]
 """Rows of the response, by producer id and first offset."""
-
-
-class FetchServer(Protocol):
-    """Answers Fetch."""
-
-    async def serve(
-        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
-    ) -> FetchResponse:
-        """Answers a request that names managed topics only."""
-        ...
-
-    async def read(
-        self,
-        asked: AskedFetch,
-        client: Client,
-        kept: KeptFetches | None = None,
-        session: FetchSession | None = None,
-        complete: Complete | None = None,
-    ) -> FetchResponse:
-        """Answers a request that means virtual partitions."""
-        ...
 
 
 class _Past(NamedTuple):
@@ -79,39 +54,15 @@ class _Past(NamedTuple):
         return any(batch.attributes & _TRANSACTIONAL and not batch.attributes & CONTROL for batch in self.batches)
 
 
-class ReadCommitted:
-    """Completes the answers to Fetch for consumers that want committed records only."""
+class AbortedTransactions:
+    """Adds what consumers that want committed records only are told beside records."""
 
-    def __init__(
-        self,
-        readers: FetchServer,
-        leaders: Leaders,
-        view: View = VIRTUAL,
-    ) -> None:
+    def __init__(self, leaders: Leaders, view: View = VIRTUAL) -> None:
         self._view = view
-        self._readers = readers
         self._leaders = leaders
 
-    async def serve(
-        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
-    ) -> FetchResponse:
-        """Answers a request that names managed topics only; returns the response's fields."""
-        is_committed = request.get("isolation_level", 0) == READ_COMMITTED
-        return await self._readers.serve(version, request, client, self._complete_all if is_committed else complete)
-
-    async def read(
-        self,
-        asked: AskedFetch,
-        client: Client,
-        kept: KeptFetches | None = None,
-        session: FetchSession | None = None,
-        complete: Complete | None = None,
-    ) -> FetchResponse:
-        """Answers a request that means virtual partitions; returns the response's fields."""
-        complete = self._complete_all if asked.is_committed else complete
-        return await self._readers.read(asked, client, kept, session, complete)
-
-    async def _complete_all(self, given: Sequence[GivenRow]) -> None:
+    async def complete(self, given: Sequence[GivenRow]) -> None:
+        """Completes rows of an answer, in place."""
         await asyncio.gather(*(self._complete(topic, row, offset) for topic, offset, row in given))
 
     async def _complete(self, topic: ManagedTopic, row: FetchResponsePartition, offset: int) -> None:

@@ -25,7 +25,7 @@ from kordon.proxy.reads.resting import NamedTopic, Rests
 from kordon.proxy.reads.worker_reads import WorkerReads
 
 Complete: TypeAlias = Callable[[Sequence[GivenRow]], Awaitable[object]]
-"""Adds to rows, in place, what read_committed consumers are told beside records."""
+"""Adds to rows, in place, what consumers that want committed records only are told beside records."""
 _BEGINS: int = 0
 """The session epoch of a request that begins a session."""
 
@@ -37,26 +37,33 @@ class FetchHandler:
         gates: Of the worker, where clients speak the dialect and mean physical partitions; None: they mean virtual
             ones.
         memory: What may be kept of all connections.
+        complete: Called where a client gets committed records only.
     """
 
-    def __init__(self, reads: WorkerReads, gates: Gates | None = None, memory: ReaderMemory | None = None) -> None:
+    def __init__(
+        self,
+        reads: WorkerReads,
+        gates: Gates | None = None,
+        memory: ReaderMemory | None = None,
+        *,
+        complete: Complete | None = None,
+    ) -> None:
         self._reads = reads
         self._gates = gates
         self._memory = memory or ReaderMemory()
+        self._complete = complete
 
-    async def serve(
-        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
-    ) -> FetchResponse:
+    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         """Answers a request that names managed topics only; returns the response."""
         asked = asked_by_table(version, request)._replace(session_epoch=-1)
         if self._gates is None:
             if any(row.get("undeleted_partition_count", NO_COUNT) != NO_COUNT for row in request.topics):
                 return self._refuse_counts(asked, client)
-            return await self.read(asked, client, complete=complete)
+            return await self.read(asked, client)
         self._reads.logs.prune()
         gate = RequestGate(self._reads, self._gates, request, client)
         rests = Rests(self._reads, version, is_committed=asked.is_committed, gate=gate)
-        return whole_answer(rests, *await self._rows(asked, client, rests, gate, complete))
+        return whole_answer(rests, *await self._rows(asked, client, rests, gate))
 
     async def read(
         self,
@@ -64,23 +71,21 @@ class FetchHandler:
         client: Client,
         kept: KeptFetches | None = None,
         session: FetchSession | None = None,
-        complete: Complete | None = None,
     ) -> FetchResponse:
         """Answers a request that means virtual partitions; returns the response.
 
         Args:
             kept: Of the client's connection; None: nothing is kept.
             session: That the request goes on with; None: it names all its partitions.
-            complete: Where the client gets committed records only.
         """
         self._reads.logs.prune()
         if session is not None:
             async with session.lock:
-                return await self._go_on(asked, client, kept or KeptFetches(), session, complete)
+                return await self._go_on(asked, client, kept or KeptFetches(), session)
         rests = kept.take_rests(asked) if kept is not None else None
         if rests is None or asked.session_epoch == _BEGINS:
             rests = Rests(self._reads, asked.version, is_committed=asked.is_committed)
-        named, rows = await self._rows(asked, client, rests, None, complete)
+        named, rows = await self._rows(asked, client, rests)
         if kept is None:
             return whole_answer(rests, named, rows)
         if not self._memory.has_room(kept, sum(len(each.rows) for each in asked.topics)):
@@ -97,13 +102,12 @@ class FetchHandler:
         client: Client,
         kept: KeptFetches,
         session: FetchSession,
-        complete: Complete | None,
     ) -> FetchResponse:
         """Answers a request that says what has changed in a session."""
         asked = session.go_on(asked)
         if (session.rests.version, session.rests.is_committed) != (asked.version, asked.is_committed):
             session.rests = Rests(self._reads, asked.version, is_committed=asked.is_committed)
-        _, rows = await self._rows(asked, client, session.rests, None, complete)
+        _, rows = await self._rows(asked, client, session.rests)
         answer = session.answer(rows)
         if not session.count or not self._memory.has_room(kept, session.count):
             kept.drop()
@@ -114,15 +118,14 @@ class FetchHandler:
         asked: AskedFetch,
         client: Client,
         rests: Rests,
-        gate: RequestGate | None,
-        complete: Complete | None,
+        gate: RequestGate | None = None,
     ) -> tuple[list[NamedTopic], FetchedRows]:
         """Reads; returns what was named, and the rows of those that do not rest."""
         named = rests.name(asked.topics)
         fetching = Fetching(self._reads, asked, client, named, rests, gate=gate)
         rows = await fetching.run()
-        if complete is not None and (given := fetching.given(rows)):
-            await complete(given)
+        if self._complete is not None and asked.is_committed and (given := fetching.given(rows)):
+            await self._complete(given)
         return named, rows
 
     def _refuse_counts(self, asked: AskedFetch, client: Client) -> FetchResponse:

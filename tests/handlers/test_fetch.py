@@ -16,7 +16,7 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import Handled, ServedRequest
 from kordon.proxy.handlers.fetch import Fetch, WalkedFetch
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.reads.fetch_handler import Complete
+from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, refuse_fetch
 from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
@@ -28,15 +28,13 @@ VERSIONS = st.sampled_from([4, 6, 7, 11, 12, 13, 17])
 TOPICS = st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 3)), max_size=3)
 
 
-class Readers:
+class Readers(FetchHandler):
     """Notes what it is asked for, and answers with an error for each partition."""
 
     def __init__(self) -> None:
         self.asked: list[AskedFetch] = []
 
-    async def serve(
-        self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
-    ) -> FetchResponse:
+    async def serve(self, version: int, request: FetchRequest, client: Client) -> FetchResponse:
         return await self.read(asked_by_table(version, request), client)
 
     async def read(
@@ -45,7 +43,6 @@ class Readers:
         client: Client,
         kept: KeptFetches | None = None,
         session: FetchSession | None = None,
-        complete: Complete | None = None,
     ) -> FetchResponse:
         self.asked.append(asked._replace(forgotten=()))
         return refuse_fetch(asked, 1)

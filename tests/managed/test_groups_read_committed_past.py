@@ -6,23 +6,18 @@ import pytest
 from confluent_kafka import Producer
 
 from kordon.codecs.apis import FETCH
-from kordon.codecs.bodies import FetchRequest, FetchResponse, FetchResponsePartition, FetchResponseTopic
-from kordon.codecs.messages import request
+from kordon.codecs.bodies import FetchResponsePartition
 from kordon.codecs.primitives import Pieces
 from kordon.codecs.records import patch_base_offset
-from kordon.proxy.decisions.runs import Client
 from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, build_batch
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.layout import Layout
-from kordon.proxy.reads.aborted import ReadCommitted
-from kordon.proxy.reads.fetch_handler import Complete
-from kordon.proxy.reads.fetch_rows import AskedFetch, asked_by_table, pieces_of, told_row
-from kordon.proxy.reads.fetch_sessions import FetchSession, KeptFetches
+from kordon.proxy.reads.aborted import AbortedTransactions
+from kordon.proxy.reads.fetch_rows import pieces_of, told_row
 from kordon.proxy.reads.fetching import GivenRow
 from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 from kordon.testing.managed_clients import create_ordinary, manage, read, resize
-from kordon.testing.messages.as_read import as_read
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
@@ -58,41 +53,19 @@ class Past:
         return {"responses": [{"topic": "orders", "partitions": [row]}]}
 
 
-async def fetch(past: Past, isolation_level: int = 1) -> FetchResponsePartition:
-    """Fetches the whole past of a topic that had one partition; returns the partition's row."""
-
-    class Readers:
-        async def serve(
-            self, version: int, request: FetchRequest, client: Client, complete: Complete | None = None
-        ) -> FetchResponse:
-            return await self.read(asked_by_table(version, request), client, complete=complete)
-
-        async def read(
-            self,
-            asked: AskedFetch,
-            client: Client,
-            kept: KeptFetches | None = None,
-            session: FetchSession | None = None,
-            complete: Complete | None = None,
-        ) -> FetchResponse:
-            row = told_row(0, -1, -1, Pieces(past.batches))
-            if complete is not None:
-                await complete([GivenRow(topic, 0, row)])
-            return FetchResponse(responses=[FetchResponseTopic(topic="orders", partitions=[row])])
-
+async def completed(past: Past) -> FetchResponsePartition:
+    """Gives out the whole past of a topic that had one partition; returns the partition's row."""
     topic = ManagedTopic(Layout.unmanaged("orders", UUID(int=1), 1, 4), UUID(int=2))
+    row = told_row(0, -1, -1, Pieces(past.batches))
     broker = FakeBroker({"orders": 1}, {FETCH: past.read})
-    server = ReadCommitted(Readers(), Leaders(broker))
-    partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1}]
-    fields = {"isolation_level": isolation_level, "topics": [{"topic": "orders", "partitions": partitions}]}
-    answer = await server.serve(11, as_read(request(FETCH), 11, fields), Client(1))
-    return answer.responses[0].partitions[0]
+    await AbortedTransactions(Leaders(broker)).complete([GivenRow(topic, 0, row)])
+    return row
 
 
 async def test_a_broker_is_asked_until_all_that_is_given_out_is_covered() -> None:
     """It answers from one segment file at a time."""
     past = Past(batch(0), batch(1), batch(2))
-    row = await fetch(past)
+    row = await completed(past)
     assert past.asked == [0, 1, 2]
     assert [each.first_offset for each in row.aborted_transactions or ()] == [0, 1, 2]
     assert row.error_code == 0
@@ -102,15 +75,14 @@ async def test_what_is_not_decided_yet_is_not_given_out() -> None:
     """The consumer comes again, as it would wait for the last stable offset."""
     past = Past(batch(0), batch(1))
     past.stable = 1
-    row = await fetch(past)
+    row = await completed(past)
     assert (row.error_code, pieces_of(row)) == (NOT_LEADER_OR_FOLLOWER, [])
 
 
-@pytest.mark.parametrize(("isolation_level", "is_transactional"), [(0, True), (1, False)])
-async def test_nobody_is_asked_without_need(isolation_level: int, *, is_transactional: bool) -> None:
-    """Not for consumers that read everything, nor where there are no transactions."""
-    past = Past(batch(0, is_transactional=is_transactional))
-    row = await fetch(past, isolation_level)
+async def test_nobody_is_asked_without_need() -> None:
+    """Not where there are no transactions."""
+    past = Past(batch(0, is_transactional=False))
+    row = await completed(past)
     assert past.asked == []
     assert row.aborted_transactions is None
 

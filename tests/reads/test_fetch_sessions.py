@@ -1,7 +1,7 @@
 """A client whose requests are kept is told what one is told whom nobody knows; a session is its connection's alone."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
@@ -24,6 +24,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.fetch_sessions import IDLE_SECONDS, KeptFetches, ReaderMemory
+from kordon.proxy.reads.fetching import GivenRow
 from kordon.proxy.reads.resting import Rests
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic, ManagedTopics
@@ -245,6 +246,28 @@ async def _begun(stage: Stage, offsets: Mapping[int, int], **more: Any) -> tuple
     assert rows_of(answer).keys() == offsets.keys()
     assert answer.session_id
     return connection, answer.session_id
+
+
+async def test_rows_are_completed_for_those_alone_who_want_committed_records_only() -> None:
+    """What was aborted is asked of brokers, which costs; whoever reads everything needs none of it."""
+    completed: list[tuple[ManagedTopic, int]] = []
+
+    async def complete(given: Sequence[GivenRow]) -> None:
+        completed.extend((each.topic, each.row.partition_index) for each in given)
+
+    stage = Stage()
+    stage.fetch = Fetch(FetchHandler(stage.reads, complete=complete))
+    stage.write(3, "value")
+    for session in ((0, -1), (0, 0)):
+        connection = stage.connection()
+        await connection.ask({3: 0}, session=session, isolation_level=0)
+        assert completed == []
+    for session in ((0, -1), (0, 0)):
+        connection = stage.connection()
+        await connection.ask({3: 0}, session=session, isolation_level=1)
+        assert completed == [(stage.topic, 3)]
+        completed.clear()
+    await stage.close()
 
 
 async def test_a_session_is_told_what_is_new_alone() -> None:
