@@ -1,7 +1,5 @@
 """Java's members on managed topics: assignors, static members, expressions, topics that come and go (FACE-NAMES)."""
 
-import subprocess
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
@@ -12,9 +10,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.broker_features import NEW_GROUPS
-from kordon.testing.jars import PROJECT, jars_dir, kafka_version
-from kordon.testing.java_process import DIES_WITH_PARENT, java_command
-from kordon.testing.java_programs import java_program
+from kordon.testing.java_members import JavaMembers
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, Sender, create_managed, create_ordinary, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -43,50 +39,40 @@ SHAPES = {"range": IN_A_ROW, "roundrobin": IN_TURN, "kip848-range": IN_A_ROW}
 there first: each keeps what it had."""
 
 
-class Members:
+class Members(JavaMembers):
     """The program with all members, and what these have said."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
-        program = PROJECT / "tests" / "clients" / "java" / "Members.java"
-        jars = jars_dir(kafka_version())
-        java = [*java_command(jars, folder, tool=True), *java_program(program, jars)]
-        self._process = subprocess.Popen(
-            [*DIES_WITH_PARENT, *java, bootstrap],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
         self.events: list[str] = []
         """All lines but those about reading."""
         self.owned: defaultdict[str, set[str]] = defaultdict(set)
         self.read: defaultdict[str, int] = defaultdict(int)
-        self._listener = threading.Thread(target=self._listen)
-        self._listener.start()
+        super().__init__("Members", bootstrap, folder, PATIENCE)
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            name, what, rest = (*line.rstrip().split(" ", 2), "")[:3]
-            partitions = set(filter(None, rest.split(",")))
-            match what:
-                case "read":
-                    self.read[name] = int(rest)
-                    continue
-                case "assigned":
-                    self.owned[name] |= partitions
-                case "revoked" | "lost":
-                    self.owned[name] -= partitions
-                case _:
-                    pass
-            self.events.append(line.rstrip())
+    def hear(self, line: str) -> None:
+        name, what, rest = (*line.split(" ", 2), "")[:3]
+        partitions = set(filter(None, rest.split(",")))
+        match what:
+            case "read":
+                self.read[name] = int(rest)
+                return
+            case "assigned":
+                self.owned[name] |= partitions
+            case "revoked" | "lost":
+                self.owned[name] -= partitions
+            case _:
+                pass
+        self.events.append(line)
 
     def join(self, name: str, topics: str, group: str, *settings: str) -> None:
         """Has a member join; it asks for metadata every half second, and makes no topics."""
         quick = ("metadata.max.age.ms=500", "allow.auto.create.topics=false")
-        self._tell("join", name, topics, f"group.id={group}", *quick, *settings)
+        self.tell("join", name, topics, f"group.id={group}", *quick, *settings)
 
     def leave(self, name: str) -> None:
         """Closes a member, and waits until that is done."""
         before = self.events.count(f"{name} left")
-        self._tell("leave", name)
+        self.tell("leave", name)
         wait_until(f"{name} has left", lambda: self.events.count(f"{name} left") > before, PATIENCE)
         self.owned[name].clear()
 
@@ -97,23 +83,6 @@ class Members:
     def topics(self, name: str) -> set[str]:
         """Returns the topics that a member has partitions of."""
         return {each.rpartition("-")[0] for each in list(self.owned[name])}
-
-    def stop(self) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(PATIENCE)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            self._listener.join()
-            self._process.stdout.close()
-
-    def _tell(self, *words: str) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.write(" ".join(words) + "\n")
-        self._process.stdin.flush()
 
 
 @pytest.fixture

@@ -1,8 +1,6 @@
 """Java's share consumers through Kordon: on managed topics they end with the reason, on others they work as ever."""
 
 import re
-import subprocess
-import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +10,8 @@ from confluent_kafka import Producer
 
 from kordon.codecs import apis
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import PROJECT, jars_dir, kafka_version
-from kordon.testing.java_process import DIES_WITH_PARENT, java_command
-from kordon.testing.java_programs import java_program
+from kordon.testing.jars import kafka_version
+from kordon.testing.java_members import JavaMembers
 from kordon.testing.managed_clients import create_managed, create_ordinary
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
@@ -30,40 +27,19 @@ GROUP_RESOURCE, SET = 32, 0
 RECORDS = 60
 
 
-class ShareMembers:
+class ShareMembers(JavaMembers):
     """The program with all members, and what these have said."""
 
     def __init__(self, bootstrap: str, folder: Path) -> None:
-        jars = jars_dir(kafka_version())
-        program = java_program(PROJECT / "tests" / "clients" / "java" / "ShareMembers.java", jars)
-        command = [*DIES_WITH_PARENT, *java_command(jars, folder, tool=True), *program, bootstrap]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.said: list[str] = []
-        self._listener = threading.Thread(target=self._listen)
-        self._listener.start()
+        super().__init__("ShareMembers", bootstrap, folder, PATIENCE)
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        self.said.extend(line.rstrip() for line in self._process.stdout)
+    def hear(self, line: str) -> None:
+        self.said.append(line)
 
     def join(self, name: str, topics: str) -> None:
         """Has a member join the group."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"join {name} {topics} group.id=sharers\n")
-        self._process.stdin.flush()
-
-    def stop(self) -> None:
-        """Has all members leave."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(PATIENCE)
-        finally:
-            self._process.kill()
-            self._process.wait()
-            self._listener.join()
-            self._process.stdout.close()
+        self.tell("join", name, topics, "group.id=sharers")
 
 
 @pytest.fixture
