@@ -46,7 +46,7 @@ from kordon.proxy.handlers.individual_commits import (
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_INCARNATION, Claim, Done, PlaceKey, Said
 from kordon.proxy.ordering.commit_marks import marked
-from kordon.proxy.own_topics.claims_log import now_ms
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.names import NO_ID
 from kordon.proxy.topics.views import VIRTUAL, View

@@ -16,7 +16,7 @@ from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.source_records import SourceTopic, SourceWish
 from kordon.proxy.ordering.wishes import Manage, Wish
-from kordon.proxy.own_topics.claims_log import now_ms
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.source_topics import MOST_TOPICS
 

@@ -13,6 +13,7 @@ from kordon.proxy.ordering.claim_records import dump, key_of, load, place_of
 from kordon.proxy.ordering.claims import Claims, Place, PlaceKey, Said, Start
 from kordon.proxy.own_topics.compacted_topic import CompactedTopic
 from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.tasks import Tasks
 
 _BYTES_OF_RANGE: Final = 16
@@ -168,11 +169,6 @@ class ClaimsLog:
 
     def caught_up(self, work: Tasks) -> None:
         """Does nothing: whoever asks waits until all is read."""
-
-
-def now_ms() -> int:
-    """Returns the time of now, in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 def key_with(writer: str) -> Callable[[PlaceKey], str]:

@@ -25,9 +25,10 @@ from kordon.proxy.kafka.brokers import Brokers, CoordinatorKind
 from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.internal_topic_log import InternalTopicLog
 from kordon.proxy.ordering.claims import Place, PlaceKey
-from kordon.proxy.own_topics.claims_log import ClaimsLog, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, key_with
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS
 from kordon.proxy.own_topics.individual_commits import partition_of
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import topic_of_face
 
 _READ_SECONDS: Final = 30.0

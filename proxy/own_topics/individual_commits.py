@@ -20,9 +20,10 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.internal_topic_log import NO_TOPIC_ID
-from kordon.proxy.own_topics.claims_log import ClaimsLog, HeldClaims, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, HeldClaims, key_with
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import LogTally
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)

@@ -23,6 +23,7 @@ from kordon.proxy.ordering.lent_epochs import Lent
 from kordon.proxy.ordering.lent_table import LentTable
 from kordon.proxy.own_topics.compacted_topic import PRODUCERS
 from kordon.proxy.own_topics.followed_log import FollowedLog
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -129,7 +130,7 @@ class LentEpochsLog:
             for key in self.table.left_spoilt(time.monotonic()):
                 self._mend_soon(key)
             with suppress(UpstreamUnavailable):  # it is tried again
-                silent = self.table.silent(_now_ms())
+                silent = self.table.silent(now_ms())
                 for key in list(islice(silent, _FORGOTTEN_AT_ONCE)):
                     await self._write(key, None)
 
@@ -165,7 +166,3 @@ class LentEpochsLog:
     def caught_up(self, work: Tasks) -> None:
         """Begins to mend and to forget what the log tells."""
         work.keep(self._tidy, name="tidy lent epochs")
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -23,8 +23,8 @@ from kordon.proxy.handlers.offset_commit import OffsetCommit
 from kordon.proxy.handlers.offset_fetch import OffsetFetch
 from kordon.proxy.ordering.claims import Claim, Claims, Done, Place, PlaceKey, Said, Start
 from kordon.proxy.ordering.commit_marks import marked, read_mark
-from kordon.proxy.own_topics.claims_log import now_ms
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import NO_ID
 from kordon.testing.handled import guard_of, route_of

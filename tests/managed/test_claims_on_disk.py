@@ -12,9 +12,10 @@ from kordon.client.cooperative.in_hand import HandLimits, InHand
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claims import Done, PlaceKey, Start
 from kordon.proxy.own_topics import individual_commits
-from kordon.proxy.own_topics.claims_log import ClaimsLog, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
+from kordon.proxy.runtime.clock import now_ms
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import wait_until
 

@@ -20,10 +20,11 @@ from kordon.proxy.kafka.internal_topic_log import NO_TOPIC_ID
 from kordon.proxy.ordering.claim_records import dump, key_of
 from kordon.proxy.ordering.claims import RENEW_AFTER_CLAIMS, VOID_AFTER_MS, Claim, Claims, Done, PlaceKey, Start
 from kordon.proxy.own_topics import individual_commits
-from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, HeldClaims, key_with, now_ms
+from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, HeldClaims, key_with
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import FollowedLog
 from kordon.proxy.own_topics.individual_commits import IDLE_SECONDS, IndividualCommits
+from kordon.proxy.runtime.clock import now_ms
 from kordon.testing.waiting import until
 
 PLACE = PlaceKey("readers", UUID(int=1), 0)
