@@ -12,7 +12,7 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claim_records import dump, key_of, load, place_of
 from kordon.proxy.ordering.claims import Claims, Place, PlaceKey, Said, Start
 from kordon.proxy.own_topics.compacted_topic import CompactedTopic
-from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog
+from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog, what_is_said
 from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.tasks import Tasks
 
@@ -128,14 +128,10 @@ class ClaimsLog:
             ValueError: It cannot be read, and says nothing.
         """
         self.read_to = record.offset + 1
-        if record.fault:
-            raise ValueError(record.fault)
-        place = place_of(record.key)
-        if place is None:
-            return  # of a later version of Kordon
-        said = None if record.value is None else load(record.value)
-        if said is None and record.value is not None:
-            return  # of a later version, too
+        read: tuple[PlaceKey, Said | None] | None = what_is_said(record, place_of, load)
+        if read is None:
+            return
+        place, said = read
         self.held.add(self.claims.of(place), -1)
         size = size_of(NewRecord(record.key, record.value))
         self.claims.apply(place, record.key, record.offset, said, size=size, timestamp_ms=record.timestamp_ms)

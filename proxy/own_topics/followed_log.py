@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
@@ -26,6 +26,9 @@ from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.proxy.own_topics.compacted_topic import CompactedTopic, OwnTopicUnfit
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks
+
+_Place = TypeVar("_Place")
+_Said = TypeVar("_Said")
 
 log = structlog.get_logger(__name__)
 told = client_log(__name__)
@@ -63,6 +66,32 @@ class LogTally:
     """How often the log was deleted or lost records."""
     failed: int = 0
     """How often the log could not be made, read to its end or written to."""
+
+
+def what_is_said(
+    record: Record, place_of: Callable[[str], _Place | None], load: Callable[[bytes], _Said | None]
+) -> tuple[_Place, _Said | None] | None:
+    """Returns what a record is about, and what it says of that: None, if it takes back what was said.
+
+    Args:
+        place_of: Reads a key; None: it is of a later version of Kordon.
+        load: Reads a value; None: it is of a later version.
+
+    Returns:
+        None: It is of a later version of Kordon, and says nothing to this one.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    if record.fault:
+        raise ValueError(record.fault)
+    place = place_of(record.key)
+    if place is None:
+        return None
+    if record.value is None:
+        return place, None
+    said = load(record.value)
+    return None if said is None else (place, said)
 
 
 class Contents(Protocol):

@@ -15,7 +15,7 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.position_records import MemberKey, dump, key_of, load, place_of
 from kordon.proxy.ordering.positions import MemberReport, Positions
 from kordon.proxy.own_topics.compacted_topic import GROUPS
-from kordon.proxy.own_topics.followed_log import BATCH_BYTES, WRITE_SECONDS, FollowedLog
+from kordon.proxy.own_topics.followed_log import BATCH_BYTES, WRITE_SECONDS, FollowedLog, what_is_said
 from kordon.proxy.runtime.tasks import Tasks
 
 
@@ -93,14 +93,10 @@ class GroupPositions:
         Raises:
             ValueError: It cannot be read.
         """
-        if record.fault:
-            raise ValueError(record.fault)
-        place = place_of(record.key)
-        if place is None:
-            return  # of a later version of Kordon
-        report = load(record.value) if record.value is not None else None
-        if report is None and record.value is not None:
-            return  # of a later version, too
+        read = what_is_said(record, place_of, load)
+        if read is None:
+            return
+        place, report = read
         before = self.positions.said(*place)
         self.positions.apply(*place, report)
         if before is None or report is None or _moved(before, report):

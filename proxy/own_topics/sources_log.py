@@ -14,7 +14,7 @@ from kordon.proxy.kafka.batches import NewRecord, Record, in_batches
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.source_records import SourceTopic, dump, key_of, load, topic_of
 from kordon.proxy.own_topics.compacted_topic import SOURCE_TOPICS
-from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog
+from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog, what_is_said
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.proxy.topics.source_topics import MOST_TOPICS, SourceTopics
 
@@ -69,14 +69,10 @@ class SourcesLog:
         Raises:
             ValueError: It cannot be read, and says nothing.
         """
-        if record.fault:
-            raise ValueError(record.fault)
-        name = topic_of(record.key)
-        if name is None:
-            return  # of a later version of Kordon
-        topic = load(record.value) if record.value is not None else None
-        if topic is None and record.value is not None:
-            return  # of a later version, too
+        read = what_is_said(record, topic_of, load)
+        if read is None:
+            return
+        name, topic = read
         if topic is None:
             self._read.pop(name, None)
         elif name not in self._read and len(self._read) >= MOST_TOPICS:
