@@ -45,24 +45,28 @@ class RecordKey(NamedTuple):
     """A name of one worker's, and a number of its own."""
 
 
-def key_of(place: PlaceKey, writer: str, number: int) -> str:
+def key_of(place: PlaceKey, writer: str, number: int, kind: str = KIND) -> str:
     """Returns the key of a new record.
 
     Args:
         writer: A name that nobody else has, of letters and digits.
         number: That it has not used before.
+        kind: Of all records of the log.
     """
-    return f"{KIND}/{json.dumps([place.group_id, str(place.topic_id), place.partition])}/{writer}-{number}"
+    return f"{kind}/{json.dumps([place.group_id, str(place.topic_id), place.partition])}/{writer}-{number}"
 
 
-def place_of(key: str) -> PlaceKey | None:
+def place_of(key: str, wanted: str = KIND) -> PlaceKey | None:
     """Returns whose record has a key; None: it is of a kind that this version does not know.
+
+    Args:
+        wanted: The kind that it knows.
 
     Raises:
         ValueError: It is not what its kind says.
     """
     kind, _, rest = key.partition("/")
-    if kind != KIND:
+    if kind != wanted:
         return None
     if len(key) > _MOST_KEY_CHARS:
         raise ValueError(f"its key has {len(key)} characters, and at most {_MOST_KEY_CHARS} are read")

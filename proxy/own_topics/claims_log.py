@@ -9,7 +9,7 @@ from typing import Final
 
 from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
 from kordon.proxy.kafka.brokers import Brokers
-from kordon.proxy.ordering.claim_records import dump, key_of, load, place_of
+from kordon.proxy.ordering.claim_records import KIND, dump, key_of, load, place_of
 from kordon.proxy.ordering.claims import Claims, Place, PlaceKey, Said, Start
 from kordon.proxy.own_topics.compacted_topic import CompactedTopic
 from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog, what_is_said
@@ -147,7 +147,7 @@ class ClaimsLog:
         if done.ranges:
             self.gaps[key] = Gap(done.stable, timestamp_ms)
 
-    def forget_void(self) -> None:
+    def sweep(self) -> None:
         """Forgets groups that have added nothing for so long that it counts for nothing any more."""
         for key in self.claims.forget_void(now_ms()):
             self.gaps.pop(key, None)
@@ -167,17 +167,18 @@ class ClaimsLog:
         """Does nothing: whoever asks waits until all is read."""
 
 
-def key_with(writer: str) -> Callable[[PlaceKey], str]:
+def key_with(writer: str, kind: str = KIND) -> Callable[[PlaceKey], str]:
     """Returns what makes the key of a new record, which no other record has.
 
     Args:
         writer: A name of the worker that no other has, of letters and digits.
+        kind: Of all records of the log.
     """
     number = 0
 
     def key(place: PlaceKey) -> str:
         nonlocal number
         number += 1
-        return key_of(place, writer, number)
+        return key_of(place, writer, number, kind)
 
     return key

@@ -114,6 +114,13 @@ INDIVIDUAL_COMMITS: Final = CompactedTopic(
     when_lost="groups go on where their coordinators have them",
 )
 """What members of groups have done, offset by offset (`ordering/claim_records.py`)."""
+SHARE_GROUPS: Final = CompactedTopic(
+    "__kordon.share_groups",
+    "share_groups",
+    "what share groups have done",  # nobody else has that, so nothing is taken out by its age
+    {"segment.bytes": str(10 * 1024 * 1024)},
+)
+"""Who has which records in hand in share groups, and what they have done (`ordering/share/lock_records.py`)."""
 PRODUCERS: Final = CompactedTopic(
     "__kordon.producers",
     "lent_epochs",

@@ -27,7 +27,7 @@ from kordon.proxy.kafka.internal_topic_log import InternalTopicLog
 from kordon.proxy.ordering.claims import Place, PlaceKey
 from kordon.proxy.own_topics.claims_log import ClaimsLog, key_with
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS
-from kordon.proxy.own_topics.individual_commits import partition_of
+from kordon.proxy.own_topics.logs_of_groups import partition_of
 from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import topic_of_face
 

@@ -11,7 +11,7 @@ from kordon.client.cooperative.entry import RecordInHand
 from kordon.client.cooperative.in_hand import HandLimits, InHand
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claims import Done, PlaceKey, Start
-from kordon.proxy.own_topics import individual_commits
+from kordon.proxy.own_topics import logs_of_groups
 from kordon.proxy.own_topics.claims_log import ClaimsLog
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
@@ -83,11 +83,11 @@ async def test_an_hour_of_commits_is_small_once_it_is_compacted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Active segments apart; and whoever begins to read then comes to the same."""
-    monkeypatch.setattr(individual_commits, "LOAD_SECONDS", 120.0)
+    monkeypatch.setattr(logs_of_groups, "LOAD_SECONDS", 120.0)
     writer = IndividualCommits(await worker_of(compacting_cluster), "w")
     log = await writer.of_group(GROUP)
     told = await write_an_hour(log)
-    ((partition, _),) = writer._logs.items()
+    partition = log.log._partition
     data = compacting_cluster.brokers[0].log_file.parent / "data"
     written = segments(data, partition)
     assert len(written) > 1, "no segment is closed, so nothing is compacted"

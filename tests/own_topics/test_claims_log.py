@@ -19,11 +19,12 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.internal_topic_log import NO_TOPIC_ID
 from kordon.proxy.ordering.claim_records import dump, key_of
 from kordon.proxy.ordering.claims import RENEW_AFTER_CLAIMS, VOID_AFTER_MS, Claim, Claims, Done, PlaceKey, Start
-from kordon.proxy.own_topics import individual_commits
+from kordon.proxy.own_topics import logs_of_groups
 from kordon.proxy.own_topics.claims_log import ClaimsLog, Gap, HeldClaims, key_with
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import FollowedLog
-from kordon.proxy.own_topics.individual_commits import IDLE_SECONDS, IndividualCommits
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
+from kordon.proxy.own_topics.logs_of_groups import IDLE_SECONDS
 from kordon.proxy.runtime.clock import now_ms
 from kordon.testing.waiting import until
 
@@ -162,7 +163,7 @@ def test_what_is_reckoned_is_what_is_there_whatever_comes() -> None:
             counted.add(each, 1)
         assert log.held == counted
     assert log.held.ranges > 0
-    log.forget_void()
+    log.sweep()
     assert log.held == HeldClaims()
 
 
@@ -259,7 +260,7 @@ async def test_a_log_that_is_not_read_in_time_makes_nobody_wait_for_long(monkeyp
         await asyncio.Event().wait()
 
     monkeypatch.setattr(FollowedLog, "ready", never)
-    monkeypatch.setattr(individual_commits, "LOAD_SECONDS", 0.01)
+    monkeypatch.setattr(logs_of_groups, "LOAD_SECONDS", 0.01)
     commits = IndividualCommits(cast("Brokers", Cluster(NO_TOPIC, OF_TWENTY)), "w")
     with pytest.raises(UpstreamUnavailable, match="not read to its end yet"):
         await commits.of_group("readers")
@@ -269,7 +270,7 @@ async def test_a_log_that_is_not_read_in_time_makes_nobody_wait_for_long(monkeyp
 @pytest.mark.usefixtures("read_at_once")
 async def test_what_nobody_asks_for_is_read_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its memory and connections go; what was counted stays."""
-    monkeypatch.setattr(individual_commits, "SWEEP_SECONDS", 0.0)
+    monkeypatch.setattr(logs_of_groups, "SWEEP_SECONDS", 0.0)
     commits = IndividualCommits(cast("Brokers", Cluster(OF_SEVEN, OF_TWENTY)), "w", most_bytes=1)
     found = await commits.of_group("readers")
     found.take_in(Record(key_of(PLACE, "x", 1), dump(Start(5, 0, done(0, (3, 4)))), 0, timestamp_ms=now_ms()))

@@ -53,7 +53,7 @@ KEPT = {
     "watch the lease",
     "write decisions",
     "write to an own topic",
-    "close idle logs of claims",
+    "close idle logs of groups",
 }
 """Without one of these something stands still that nobody else would set in motion again."""
 

@@ -47,7 +47,9 @@ class Wish(NamedTuple):
     """Records, at most."""
 
 
-def acquire(state: ShareState, window: ShareWindow, terms: Terms, wish: Wish, now: float) -> Wanted:
+def acquire(
+    state: ShareState, window: ShareWindow, terms: Terms, wish: Wish, now: float, *, under_way: Collection[int] = ()
+) -> Wanted:
     """Returns what has to be written so that a member may have records.
 
     Of each key the first record that is not done may be given, and no other (KEY-IN-HAND).
@@ -56,9 +58,10 @@ def acquire(state: ShareState, window: ShareWindow, terms: Terms, wish: Wish, no
         state: As far as the worker has read. What it has not read yet makes it give less, or nothing.
         window: Begins nowhere behind the stable offset; otherwise nothing is given.
         now: The worker's own clock, in seconds.
+        under_way: Offsets of locks that the worker is writing for others: they are as good as in hand.
     """
     done = state.done
-    live = {offset for offset, held in state.locks if is_live(held, terms, now)}
+    live = {offset for offset, held in state.locks if is_live(held, terms, now)}.union(under_way)
     if not state.incarnation or not sees_all(window, done.stable, live):
         return Wanted()
     picked = _Picked(terms, keys_in_hand(window, live), min(wish.most, terms.most_in_hand - len(live)))

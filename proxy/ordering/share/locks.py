@@ -84,6 +84,11 @@ class Locks:
         return len(self._standing)
 
     @property
+    def held(self) -> int:
+        """How many records have a lock, ended ones included."""
+        return len(self._held)
+
+    @property
     def keys(self) -> Iterable[str]:
         """Their keys."""
         return self._standing

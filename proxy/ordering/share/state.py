@@ -39,7 +39,17 @@ class ShareState:
         """Who has what in hand in it; not to be changed."""
         return self._locks.get(self.incarnation, self._none)
 
-    def apply(self, key: str, offset: int, said: Said | None, now: float) -> None:
+    @property
+    def records(self) -> int:
+        """How many records stand in the log."""
+        return self.place.records + sum(len(each) for each in self._locks.values())
+
+    @property
+    def held(self) -> int:
+        """How many records have a lock."""
+        return sum(each.held for each in self._locks.values())
+
+    def apply(self, key: str, offset: int, said: Said | None, now: float, size: int = 0) -> None:
         """Takes in a record.
 
         Args:
@@ -47,6 +57,7 @@ class ShareState:
             offset: Where it stands.
             said: What it says; None: what had the key is taken out.
             now: The worker's own clock, in seconds.
+            size: In bytes.
         """
         if said is None:
             for locks in self._locks.values():
@@ -55,10 +66,10 @@ class ShareState:
         elif isinstance(said, Lock):
             self._of(said.incarnation).take(key, said, self.place.done_in(said.incarnation), now)
         elif isinstance(said, LockOutcome):
-            self.place.apply(key, offset, Claim(said.incarnation, Done(NO_OFFSET, said.done)))
+            self.place.apply(key, offset, Claim(said.incarnation, Done(NO_OFFSET, said.done)), size=size)
             self._of(said.incarnation).end(said)
         else:
-            self.place.apply(key, offset, said)
+            self.place.apply(key, offset, said, size=size)
 
     def _of(self, incarnation: int) -> Locks:
         return self._locks.setdefault(incarnation, Locks())

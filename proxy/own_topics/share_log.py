@@ -1,0 +1,156 @@
+"""One partition of `__kordon.share_groups`, as one worker reads it and writes to it (`ordering/share/`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
+from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.ordering.claim_records import place_of
+from kordon.proxy.ordering.claims import PlaceKey
+from kordon.proxy.ordering.share.lock_records import KIND, dump, load
+from kordon.proxy.ordering.share.state import Said, ShareState
+from kordon.proxy.own_topics.compacted_topic import CompactedTopic
+from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog, what_is_said
+from kordon.proxy.own_topics.share_partition import SharePartition
+from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.tasks import Tasks
+
+_NOTHING: Final = ShareState()
+_BYTES_OF_PLACE: Final = 2_000
+"""Of a group and partition: what it takes in memory beside its records."""
+_BYTES_OF_RECORD: Final = 300
+"""That a member has in hand, or that was looked at."""
+_BYTES_OF_RANGE: Final = 16
+
+
+class ShareLog:
+    """What share groups have in hand and have done, of the groups whose records are in one partition of the log.
+
+    Args:
+        topic: With its number of partitions.
+        key: Makes the key of a new record, which no other record has (`claims_log.py::key_with`).
+        is_full: Whether the worker keeps all that it may.
+    """
+
+    def __init__(
+        self,
+        brokers: Brokers,
+        topic: CompactedTopic,
+        partition: int,
+        key: Callable[[PlaceKey], str],
+        is_full: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.read_to = 0
+        """All records before this offset are known."""
+        self.life = 0
+        """Rises whenever all is forgotten: what was made of it before counts for nothing."""
+        self.log = FollowedLog(brokers, topic, self, partition=partition)
+        self.used_at = time.monotonic()
+        """When somebody asked for it last."""
+        self._key = key
+        self._is_full = is_full
+        self._states: dict[PlaceKey, ShareState] = {}
+        self._partitions: dict[PlaceKey, SharePartition] = {}
+        self._tasks = Tasks()
+
+    def __iter__(self) -> Iterator[tuple[PlaceKey, ShareState]]:
+        """Yields all that there is something of."""
+        return iter(self._states.items())
+
+    async def close(self) -> None:
+        """Ends reading and writing."""
+        await self._tasks.stop()
+        await self.log.close()
+
+    @property
+    def bytes(self) -> int:
+        """What all of it takes in memory, about; it walks through all groups."""
+        known = self._states.values()
+        records = sum(each.held for each in known) + sum(len(each.window) for each in self._partitions.values())
+        ranges = sum(each.place.ranges for each in known)
+        return _BYTES_OF_PLACE * len(self._states) + _BYTES_OF_RECORD * records + _BYTES_OF_RANGE * ranges
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is to be kept in memory."""
+        return self._is_full()
+
+    def partition(self, place: PlaceKey) -> SharePartition:
+        """Returns what serves a group and partition."""
+        found = self._partitions.get(place)
+        if found is None:
+            found = self._partitions[place] = SharePartition(self, place)
+        return found
+
+    def of_group(self, group_id: str) -> list[SharePartition]:
+        """Returns what serves each partition of which something of a group is known."""
+        return [self.partition(place) for place in self._states if place.group_id == group_id]
+
+    def state_of(self, place: PlaceKey) -> ShareState:
+        """Returns what is known of a group and partition; it must not be changed."""
+        return self._states.get(place, _NOTHING)
+
+    async def read_to_end(self) -> None:
+        """Returns when all that stood in the log at the time of the call has been read.
+
+        Raises:
+            UpstreamUnavailable: It was not possible in time.
+        """
+        await self.log.read_to_end()
+
+    async def write(self, place: PlaceKey, said: Sequence[Said]) -> list[str]:
+        """Writes records in one batch, and returns their keys when they have been read back.
+
+        Raises:
+            UpstreamUnavailable: They are not known to be written, and may still be.
+        """
+        entries = [NewRecord(self._key(place), dump(each)) for each in said]
+        for batch in in_batches(entries, BATCH_BYTES):
+            await self.log.write(batch)
+        return [each.key for each in entries]
+
+    def take_out(self, keys: Sequence[str]) -> None:
+        """Has records taken out on which nothing rests any more."""
+        if keys:
+            self._tasks.start(self._take_out(keys), name="take out locks")
+
+    async def _take_out(self, keys: Sequence[str]) -> None:
+        for batch in in_batches([NewRecord(key, None) for key in keys], BATCH_BYTES):
+            await self.log.write(batch)
+
+    def take_in(self, record: Record) -> None:
+        """Takes in a record of the log.
+
+        Raises:
+            ValueError: It cannot be read, and says nothing.
+        """
+        self.read_to = record.offset + 1
+        read: tuple[PlaceKey, Said | None] | None = what_is_said(record, lambda key: place_of(key, KIND), load)
+        if read is None:
+            return
+        place, said = read
+        state = self._states.get(place)
+        if state is None:
+            if said is None:
+                return
+            state = self._states[place] = ShareState()
+        state.apply(record.key, record.offset, said, clock(), size_of(NewRecord(record.key, record.value)))
+        if not state.records:
+            del self._states[place]
+
+    def forget(self) -> None:
+        """Forgets all that was read."""
+        self._states.clear()
+        self._partitions.clear()
+        self.read_to = 0
+        self.life += 1
+
+    def sweep(self) -> None:
+        """Forgets what was looked at of partitions that nobody serves now."""
+        self._partitions = {place: each for place, each in self._partitions.items() if each.is_in_use()}
+
+    def caught_up(self, work: Tasks) -> None:
+        """Does nothing: whoever asks waits until all is read."""
