@@ -162,6 +162,32 @@ def test_the_time_of_each_test_is_recorded_and_the_slowest_is_told(folder: Path)
     assert told[1].endswith("s  test_b.py::test_slow")
 
 
+BURNS = """
+import subprocess
+import sys
+import time
+
+SPIN = "import time\\nwhile time.process_time() < 0.5: pass\\nprint(flush=True)\\ntime.sleep(60)"
+
+def test_burns():
+    program = subprocess.Popen([sys.executable, "-c", SPIN], stdout=subprocess.PIPE)
+    program.stdout.readline()
+
+def test_sleeps():
+    time.sleep(0.7)
+"""
+
+
+def test_what_each_test_uses_of_the_processor_is_recorded(folder: Path) -> None:
+    """With what a program has used that goes on; who only waits uses none."""
+    (folder / "test_a.py").write_text(BURNS)
+    done = lanes(folder, "-p", "no:unraisableexception")
+    used = json.loads((folder / ".cache" / "test-processor-seconds.json").read_text())
+    assert used["test_a.py::test_burns"] > 0.4
+    assert used["test_a.py::test_sleeps"] < 0.4
+    assert "test_a.py::test_burns" in done.stdout.split("Most of the processor")[1].splitlines()[1]
+
+
 WAITED = """
 from kordon.testing.lease_waits import LEASE_WAITS
 
