@@ -484,6 +484,16 @@ class Ordering(ConfigSection):
         description="memory of one worker for what groups have done offset by offset; beyond it only what closes gaps"
         " is taken",
     )
+    share_groups: bool = Field(
+        default=False,
+        description="serve share groups on managed topics, each key in order (docs/why/cooperative.md); false: refuse"
+        " them there; the same for all proxies of a cluster",
+    )
+    share_group_bytes: Bytes = Field(
+        default=67_108_864,
+        description="memory of one worker for what share groups have in hand and have done of managed topics; beyond it"
+        " nothing more is given",
+    )
     transactions: bool = Field(
         default=False,
         description="take transactional writes to managed topics (docs/why/transactions.md); false: refuse them, and"

@@ -67,6 +67,7 @@ from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
 from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
+from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.reads.aborted import AbortedTransactions
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.gating import Gates
@@ -104,6 +105,7 @@ class WorkerParts:
         opened_bytes: Most bytes of records that a compressed batch of the dialect may hold (`limits.opened_bytes`).
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
         individual_commits: What groups have done offset by offset, where such commits are taken.
+        share_groups: What share groups have in hand and have done, where they are served.
         numbers: Of the restart points that were seen last.
     """
 
@@ -129,6 +131,7 @@ class WorkerParts:
     opened_bytes: int
     offers_dialect: bool
     individual_commits: IndividualCommits
+    share_groups: ShareGroups
     numbers: LastNumbers = field(default_factory=LastNumbers)
 
 

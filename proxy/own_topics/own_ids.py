@@ -13,10 +13,17 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.to_topic import DECISIONS_TOPIC
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import topics_asked
-from kordon.proxy.own_topics.compacted_topic import GROUPS, INDIVIDUAL_COMMITS, LAYOUTS, PRODUCERS, SOURCE_TOPICS
+from kordon.proxy.own_topics.compacted_topic import (
+    GROUPS,
+    INDIVIDUAL_COMMITS,
+    LAYOUTS,
+    PRODUCERS,
+    SHARE_GROUPS,
+    SOURCE_TOPICS,
+)
 from kordon.proxy.own_topics.own_things import OwnThings
 
-_COMPACTED: Final = (LAYOUTS, GROUPS, PRODUCERS, INDIVIDUAL_COMMITS, SOURCE_TOPICS)
+_COMPACTED: Final = (LAYOUTS, GROUPS, PRODUCERS, INDIVIDUAL_COMMITS, SHARE_GROUPS, SOURCE_TOPICS)
 _TOPICS: Final = (*(topic.name for topic in _COMPACTED), DECISIONS_TOPIC)
 _VERSIONS: Final = range(10, 13)
 """Versions of Metadata that have topic ids; brokers that support none of them know topics by name only."""

@@ -56,6 +56,7 @@ from kordon.proxy.own_topics.layouts_writer import LayoutsWriter
 from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
 from kordon.proxy.own_topics.own_ids import OwnIds
 from kordon.proxy.own_topics.own_things import OwnThings
+from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.own_topics.sources_log import SourcesLog
 from kordon.proxy.process.common_faults import CommonFaults
 from kordon.proxy.process.group_lags import GroupLags
@@ -202,6 +203,9 @@ class ManagedWorker:
         self.individual_commits = IndividualCommits(
             brokers, about.incarnation, ordering.individual_commit_bytes, is_served=ordering.individual_commits
         )
+        self.share_groups = ShareGroups(
+            brokers, about.incarnation, ordering.share_group_bytes, is_served=ordering.share_groups
+        )
         parts = WorkerParts(
             topics=self.topics,
             journal=self.journal,
@@ -225,6 +229,7 @@ class ManagedWorker:
             opened_bytes=config.limits.opened_bytes,
             offers_dialect=ordering.dialect,
             individual_commits=self.individual_commits,
+            share_groups=self.share_groups,
         )
         self.service = ManagedService(
             virtual_handlers(parts),
@@ -342,6 +347,7 @@ class ManagedWorker:
         await self.lending.close()
         await self.lent_epochs.close()
         await self.individual_commits.close()
+        await self.share_groups.close()
         await self.source_topics.close()
         await self.reads.close()
         self._layouts.close()

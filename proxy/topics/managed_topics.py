@@ -22,7 +22,7 @@ from kordon.proxy.topics.source_topics import SourceTopics
 OWN_PREFIX = "__kordon."
 """Faces and Kordon's own topics begin with it; clients do not see them."""
 OWN_NAMES: Final = frozenset(
-    {"decisions", "findings", "groups", "individual_commits", "layouts", "producers", "source_topics"}
+    {"decisions", "findings", "groups", "individual_commits", "layouts", "producers", "share_groups", "source_topics"}
 )
 """Topics whose faces would be topics of Kordon or of its auditor."""
 NOT_MANAGED: Final = "it is not managed any more"
