@@ -60,6 +60,9 @@ class Kind(StrEnum):
     INDIVIDUAL_COMMIT = "individual-commit"
     """A group's member said which offsets of a partition are done, and that stands in the log of claims; `partition`
     is the client's, `last_offset` the stable offset that the coordinator has got."""
+    ASSIGN = "assign"
+    """Source partitions were given to members of a group; `generation_id` is the group's, or the member's epoch
+    (KIP-848), `evidence.owners` has the partitions by member."""
     POINT = "point"
     """A group of producers committed a restart point of a source, and its coordinator has accepted it; `partition` is
     the source's."""

@@ -32,11 +32,15 @@ def restart_point(
     point: Point,
     *,
     producer: tuple[int, int] | None,
+    asked_after: int,
+    held: int | None,
 ) -> Decision:
     """Returns the decision on a restart point that the group's coordinator has accepted.
 
     Args:
         producer: Producer id and epoch of the transaction; None: it is committed in none.
+        asked_after: The worker's newest decision when the client asked.
+        held: The number that the coordinator had, if it was asked; 0: none.
     """
     producer_id, producer_epoch = producer or (None, None)
     return Decision(
@@ -55,5 +59,7 @@ def restart_point(
             "number": point.number,
             "owner": point.owner,
             "sha256": "" if point.text is None else sha256(point.text.encode()).hexdigest(),
-        },
+            "asked_after": asked_after,
+        }
+        | ({} if held is None else {"held": held}),
     )

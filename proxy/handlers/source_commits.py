@@ -120,6 +120,9 @@ class _SourceCommit(ConferredRequest):
         self._refused: dict[tuple[int, int], str] = {}
         """Why a partition's row is refused, by the places of its topic's row and its own."""
         self._points: dict[tuple[int, int], tuple[_SourcePlace, Point]] = {}
+        self._current: dict[tuple[str, int], int] = {}
+        """The numbers that the coordinator has, by source topic and partition, as far as it was asked."""
+        self._asked_after = handler.journal.backlog.newest_number
 
     async def answer(self, ask: Ask) -> OffsetCommitResponse:
         """Answers once the coordinator has taken what is not refused."""
@@ -150,21 +153,22 @@ class _SourceCommit(ConferredRequest):
                 doubtful.setdefault(name, set()).add(partition)
         if not doubtful:
             return
-        current = await self._ask_numbers(doubtful, ask)
+        self._current = await self._ask_numbers(doubtful, ask)
         for at, ((_, name, partition), point) in self._points.items():
-            if point.number < current.get((name, partition), 0):
+            if point.number < self._current.get((name, partition), 0):
                 self._refused[at] = "lower_number"
 
     async def _ask_numbers(self, wanted: Mapping[str, set[int]], ask: Ask) -> dict[tuple[str, int], int]:
-        """Returns the numbers that the group has; what it has besides restart points has none."""
+        """Returns the numbers that the group has; 0: it has no restart point there."""
         topics = [OffsetFetchRequestTopic(name=name, partition_indexes=sorted(each)) for name, each in wanted.items()]
         asked = OffsetFetchRequest(group_id=self._value.group_id, topics=topics, require_stable=False)
         answer: OffsetFetchResponse = await ask(_FETCH_ROUTE, offset_fetch.REQUEST.build(_FETCH_ROUTE.version, asked))
         found: dict[tuple[str, int], int] = {}
         for topic in answer.topics:
             for row in topic.partitions:
-                if (point := parsed(row.metadata)) is not None:
-                    found[topic.name, row.partition_index] = point.number
+                if not row.error_code:
+                    point = parsed(row.metadata)
+                    found[topic.name, row.partition_index] = point.number if point is not None else 0
         return found
 
     async def _commit(self, ask: Ask) -> OffsetCommitResponse | None:
@@ -242,7 +246,15 @@ class _SourceCommit(ConferredRequest):
             topic = sources.named(place[1])
             if journal.is_on and topic is not None:
                 partition = PointPlace(place[1], topic.topic_id, place[2])
-                told = restart_point(self._held.client, committer, partition, point, producer=producer)
+                told = restart_point(
+                    self._held.client,
+                    committer,
+                    partition,
+                    point,
+                    producer=producer,
+                    asked_after=self._asked_after,
+                    held=self._current.get((place[1], place[2])),
+                )
                 journal.note(told)
 
 

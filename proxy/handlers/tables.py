@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from kordon.codecs import apis
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn
+from kordon.proxy.decisions.room import RecordRoom
 from kordon.proxy.handlers.alter_configs import AlterConfigs
 from kordon.proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from kordon.proxy.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
@@ -56,6 +57,7 @@ from kordon.proxy.handlers.produce import Produce
 from kordon.proxy.handlers.retired_partitions import RetiredPartitions
 from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
 from kordon.proxy.handlers.source_commits import LastNumbers, SourceCommits
+from kordon.proxy.handlers.source_assignments import HeldOwners, SyncedOwners
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.sync_group import SyncGroup
@@ -207,22 +209,26 @@ def _chosen(worker: WorkerParts, view: View, handlers: Sequence[ApiHandler], *co
     """
     logs = worker.individual_commits
     left_out = [] if logs.is_served else [IndividualOffsetCommit(commits[0], logs, worker.journal, view)]
-    sources = _source_commits(worker, [*commits, *handlers, *left_out])
+    sources = _for_sources(worker, [*commits, *handlers, *left_out])
     found = Handlers(handlers, _shared(worker, view), sources, left_out)
     logs.watch(found.leave_out)
     return found
 
 
-def _source_commits(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
-    """Returns what takes the places of handlers of commits while there are source topics."""
+def _for_sources(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
+    """Returns what takes the places of handlers while there are source topics."""
     by_key = {each.key: each for each in handlers}
-    return [
+    found: list[ApiHandler] = [
         SourceCommits(by_key[key], worker.numbers, worker.journal)
         for key in (apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT)
     ]
 
 
 def _of_commits(worker: WorkerParts) -> list[ApiHandler]:
+    if worker.journal.is_on:
+        room = RecordRoom(worker.journal)
+        found += [each(by_key.get(each.key), room) for each in (SyncedOwners, HeldOwners)]
+    return found
     logs = worker.individual_commits
     commit = OffsetCommit(worker.journal)
     fetch = OffsetFetch(worker.caught_up, ToldCommits(worker.journal), takes_marks_off=logs.is_served)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from kordon.codecs import apis
@@ -18,6 +17,7 @@ from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.row import Row
 from kordon.codecs.turns import rows_done
 from kordon.proxy.decisions.events import ReadingMember, topic_fields
+from kordon.proxy.decisions.room import RecordRoom
 from kordon.proxy.handlers.api_handler import HeldRequest, Watch
 from kordon.proxy.handlers.commit_decisions import MOST_OFFSET, managed_topic
 from kordon.proxy.handlers.offset_fetch_rows import Commit, ToldTopic, answered_topic, asked_groups, told_groups
@@ -28,15 +28,13 @@ from kordon.proxy.topics.views import VIRTUAL, View
 if TYPE_CHECKING:
     from kordon.proxy.decisions.journal import Journal
 
-ROWS_AT_ONCE: Final = 20_000
-"""The most offsets that are put on record at once …"""
-ROWS_A_SECOND: Final = 2_000
-"""… and for long: a small request may ask for all that a group has, as often as its client likes."""
 _NOWHERE: Final = (-1, -1, -1)
 
 
 class ToldCommits:
     """Puts on record what the clients of a view are told of commits, as far as there is room.
+
+    A small request may ask for all that a group has, as often as its client likes.
 
     Args:
         seconds: A clock that never goes back.
@@ -45,11 +43,7 @@ class ToldCommits:
     def __init__(self, journal: Journal, view: View = VIRTUAL, seconds: Callable[[], float] = time.monotonic) -> None:
         self.view = view
         self._journal = journal
-        self._seconds = seconds
-        self._since = seconds()
-        self._room: float = ROWS_AT_ONCE
-        self._left_out = 0
-        """Offsets that were not put on record since the last that were."""
+        self.room = RecordRoom(journal, seconds)
 
     def watch(self, held: HeldRequest, value: OffsetFetchRequest) -> ToldWatch | None:
         """Returns what looks at the answer to a request; None: nothing is put on record."""
@@ -64,20 +58,6 @@ class ToldCommits:
         """Returns the managed topic of which a coordinator's row has what clients of the view commit."""
         topic, is_face = answered_topic(row, topics)
         return topic if is_face is not self.view.is_physical else None
-
-    def note(self, decision: Decision, offsets: int) -> None:
-        """Puts on record what a client is told, or counts so many offsets for which there is no room."""
-        now = self._seconds()
-        self._room = min(ROWS_AT_ONCE, self._room + (now - self._since) * ROWS_A_SECOND)
-        self._since = now
-        if offsets > self._room:
-            self._left_out += offsets
-            return
-        self._room -= offsets
-        if self._left_out:
-            decision = replace(decision, evidence={**decision.evidence, "left_out": self._left_out})
-            self._left_out = 0
-        self._journal.note(decision)
 
 
 class ToldWatch(Watch[OffsetFetchResponse]):
@@ -132,7 +112,7 @@ class ToldWatch(Watch[OffsetFetchResponse]):
             if committed.get(number, offset) != offset
         ]
         evidence = {"offsets": offsets, "asked_after": self._after} | ({"told": changed} if changed else {})
-        self._to.note(
+        self._to.room.note(
             Decision(
                 kind=Kind.OFFSET_FETCH,
                 **self._held.client.fields(),

@@ -24,6 +24,7 @@ from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import Given, ReadingMember
 from kordon.proxy.decisions.individual_commits import individual_commit
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.decisions.source_owners import assignment
 from kordon.proxy.decisions.source_points import PointPlace, restart_point
 from kordon.proxy.handlers.api_handler import HeldRequest
 from kordon.proxy.handlers.introductions import Introduction
@@ -144,9 +145,11 @@ async def commits(stage: Stage) -> None:
     stage.journal.note(
         individual_commit(stage.client, committer, place, claim, known_ranges=0, pushed=4, topic="orders")
     )
+    source = PointPlace("db1", UUID(int=7), 0)
     stage.journal.note(
-        restart_point(stage.client, committer, PointPlace("db1", UUID(int=7), 0), Point(3, "12:34"), producer=(9, 0))
+        restart_point(stage.client, committer, source, Point(3, "12:34"), producer=(9, 0), asked_after=1, held=2)
     )
+    stage.journal.note(assignment(stage.client, committer, source.topic, source.topic_id, {"a": [0], "b": []}))
     held = HeldRequest(
         route_of(apis.OFFSET_FETCH, 7),
         memoryview(b""),

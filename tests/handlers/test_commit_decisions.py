@@ -11,8 +11,8 @@ from kordon.codecs import apis
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.messages import request, response
 from kordon.proxy.core.interception import Serve, Translate
+from kordon.proxy.decisions import room
 from kordon.proxy.decisions.journal import NoJournal
-from kordon.proxy.handlers import told_commits
 from kordon.proxy.handlers.api_handler import ApiHandler
 from kordon.proxy.handlers.caught_up import CaughtUp
 from kordon.proxy.handlers.offset_commit import DialectOffsetCommit, OffsetCommit
@@ -285,8 +285,8 @@ async def test_what_the_dialect_inherits_is_not_on_record_as_told() -> None:
 
 async def test_what_is_told_beyond_the_room_for_it_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small request may ask for much, again and again: the next record says how much is left out."""
-    monkeypatch.setattr(told_commits, "ROWS_AT_ONCE", 5)
-    monkeypatch.setattr(told_commits, "ROWS_A_SECOND", 2)
+    monkeypatch.setattr(room, "ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(room, "ROWS_A_SECOND", 2)
     worker = Worker()
     for _ in range(4):
         await worker.fetch({"__kordon.orders": {0: 1, 1: 1, 2: 1}})

@@ -190,6 +190,8 @@ async def test_restart_points_and_refusals_are_on_record() -> None:
         (None, None, 3),
     ]
     assert points[0].evidence["sha256"] == sha256(b"12:34").hexdigest()
+    asked = [(each.evidence["asked_after"], each.evidence.get("held")) for each in points]
+    assert asked == [(-1, 0), (0, None)], "the coordinator was asked for the number once"
     (refusal,) = (each for each in told if each.kind is Kind.REFUSE)
     assert (refusal.topic, refusal.rule, refusal.reason) == (SOURCE, "POINT-KEPT", "INVALID_COMMIT_OFFSET_SIZE")
 
