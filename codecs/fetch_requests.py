@@ -17,6 +17,7 @@ from uuid import UUID
 from kordon.codecs.errors import TooManyRows
 from kordon.codecs.look import REQUEST_LOOK_BYTES, Buffer
 from kordon.codecs.primitives import RowBudget
+from kordon.codecs.stepping import count_at, text_at
 
 _FLEXIBLE: Final = 12
 _IDS: Final = 13
@@ -146,7 +147,7 @@ def _read_topics(
     view: memoryview, at: int, version: int, budget: RowBudget | None, topics: list[FetchTopic]
 ) -> int | None:
     """Adds the topics; returns where they end, None if there is something else."""
-    count, at = _count(view, at, version)
+    count, at = count_at(view, at, flexible=version >= _FLEXIBLE)
     if not 0 <= count <= _MOST_TOPICS:
         return None
     if budget is not None:
@@ -154,7 +155,7 @@ def _read_topics(
     stride = _row(version).size
     for _ in range(count):
         topic, at = _topic(view, at, version)
-        rows, at = _count(view, at, version)
+        rows, at = count_at(view, at, flexible=version >= _FLEXIBLE)
         behind = at + stride * rows
         if rows < 0 or behind > len(view):
             return None
@@ -173,11 +174,11 @@ def _read_topics(
 def _ends(view: memoryview, at: int, version: int) -> bool:
     """Whether what follows the topics is the rest of a request that forgets no partition and has no tagged fields."""
     if version >= _SESSIONS:
-        forgotten, at = _count(view, at, version)
+        forgotten, at = count_at(view, at, flexible=version >= _FLEXIBLE)
         if forgotten:
             return False
     if version >= _RACKS:
-        _, at = _text(view, at, version)
+        _, at = text_at(view, at, flexible=version >= _FLEXIBLE)
     return version < _FLEXIBLE or not view[at]
 
 
@@ -189,30 +190,4 @@ def _topic(view: memoryview, at: int, version: int) -> tuple[str | UUID, int]:
     """Returns a topic's name or id, and the position behind it."""
     if version >= _IDS:
         return UUID(bytes=bytes(view[at : at + _ID_BYTES])), at + _ID_BYTES
-    return _text(view, at, version)
-
-
-def _text(view: memoryview, at: int, version: int) -> tuple[str, int]:
-    if version >= _FLEXIBLE:
-        length, at = _count(view, at, version)
-    else:
-        length, at = _INT16.unpack_from(view, at)[0], at + _INT16.size
-    if not 0 <= length <= len(view) - at:
-        raise IndexError(at)
-    return str(view[at : at + length], "utf-8"), at + length
-
-
-def _count(view: memoryview, at: int, version: int) -> tuple[int, int]:
-    """Returns a count or length, and the position behind it; -1 is null."""
-    if version < _FLEXIBLE:
-        return _INT32.unpack_from(view, at)[0], at + _INT32.size
-    value = shift = 0
-    while True:
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value - 1, at
-        shift += 7
-        if shift > 28:
-            raise IndexError(at)
+    return text_at(view, at, flexible=version >= _FLEXIBLE)

@@ -30,6 +30,9 @@ class Translate:
     """Changes the parsed response in place."""
     only_with: tuple[bytes, ...] = ()
     """If given, `back` has something to change only in a response whose bytes hold one of these."""
+    streams: Callable[[], bool] | None = field(default=None, compare=False)
+    """If given, asked when the response begins: whether `back` has nothing to change, so that the response streams on
+    as if its request had passed."""
 
 
 @dataclass(frozen=True, slots=True)

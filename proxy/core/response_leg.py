@@ -194,6 +194,8 @@ class ResponseLeg:
             pending = self._waiting.expected(correlation_id)
         is_plain = pending.awaits is BROKER
         edit = pending.edit if is_plain else Translated(pending.route, pending.edit, _keep_all)
+        if isinstance(edit, Translated):
+            edit = edit.begun()
         body: int | None = at + RESPONSE_LOOK_BYTES
         if edit is not None:
             body = self._begin_edit(edit, pending.route, chunk, at, end, size=size)

@@ -178,15 +178,28 @@ class Translated:
         edit: What is changed in such answers anyway.
         back: Changes the parsed answer in place.
         only_with: If given, what an answer holds if `back` has something to change; others are not read for it.
+        streams: If given, whether `back` has nothing to change, as it is known when the answer begins.
     """
 
     section = Section.WHOLE
 
-    def __init__(self, route: Route, edit: Change | None, back: TakeAnswer, only_with: tuple[bytes, ...] = ()) -> None:
+    def __init__(
+        self,
+        route: Route,
+        edit: Change | None,
+        back: TakeAnswer,
+        only_with: tuple[bytes, ...] = (),
+        streams: Callable[[], bool] | None = None,
+    ) -> None:
         self._message = response(route.api.key)
         self._edit = edit
         self._back = back
         self._only_with = only_with
+        self._streams = streams
+
+    def begun(self) -> Change | None:
+        """Returns how an answer that begins now is changed."""
+        return self._edit if self._streams is not None and self._streams() else self
 
     def parse(self, version: int, body: bytes, advertised: Advertised) -> tuple[Row, Nodes]:
         """Returns the answer with the proxy's addresses, and the brokers it names.

@@ -151,6 +151,6 @@ def _change(pending: PendingRequest, decision: Translate | Announce | None) -> b
             features = (ORDERED,) * ordered + (COOPERATIVE,) * cooperative
             pending.edit = Offer(features=features, private=private, lends_epochs=lends_epochs, told=told)
             return None
-        case Translate(body, back, only_with):
-            pending.edit = Translated(pending.route, pending.edit, back, only_with)
+        case Translate(body, back, only_with, streams):
+            pending.edit = Translated(pending.route, pending.edit, back, only_with, streams)
             return body

@@ -7,7 +7,7 @@ a `ServedRequest`, which Kordon answers by itself once it is known what the clie
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
@@ -224,17 +224,30 @@ class TranslatedApi(ApiHandler, Generic[AskedT, ToldT]):
         asked = held.build(value) if changed else None
         watch, takes_time = watch or Watch[ToldT](), self.takes_time(held.topics)
 
-        def back(answer: ToldT) -> None:
+        def translate(answer: ToldT) -> None:
             watch.answered(answer)
-            self.response(held.version, answer, held.topics, parse_request(held.route, body))
-            if held.shared.refusals.is_on:
-                self.record(held, answer)
+        back = self.translation(held, body)
+            back(answer)
             if not takes_time:
                 watch.told(answer)
 
         if takes_time:
-            return TranslatedLater(self, held, Translate(asked or body, back), watch)
-        return Translate(asked, back)
+            return TranslatedLater(self, held, Translate(asked or body, translate), watch)
+        return Translate(asked, translate)
+
+    def translation(self, held: HeldRequest, body: bytes) -> Callable[[ToldT], None]:
+        """Returns what translates an answer of the broker.
+
+        Args:
+            body: Of the request, as it came.
+        """
+
+        def back(answer: ToldT) -> None:
+            self.response(held.version, answer, held.topics, parse_request(held.route, body))
+            if held.shared.refusals.is_on:
+                self.record(held, answer)
+
+        return back
 
 
 class TranslatedLater(ServedRequest, Generic[AskedT, ToldT]):

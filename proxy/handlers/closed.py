@@ -15,6 +15,7 @@ from kordon.codecs import apis
 from kordon.codecs.bodies import MetadataRequest
 from kordon.codecs.look import holds_any, look_said
 from kordon.codecs.messages import request, response
+from kordon.codecs.metadata_requests import look_names
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.row import Row
 from kordon.proxy.core import verdicts
@@ -98,6 +99,8 @@ class Closed:
         """Whether an answer of `TELL_UNASKED` may name what was not asked for; Metadata does where all topics are."""
         if route.api.key != apis.METADATA:
             return True
+        if look_names(route.version, body, RowBudget(self._request_rows)) is not None:
+            return False
         asked: MetadataRequest = parse_request(route, body, RowBudget(self._request_rows))
         return asks_all(route.version, asked) or any(row.get("topic_id", NO_ID) != NO_ID for row in asked.topics or ())
 

@@ -10,6 +10,8 @@ Tagged fields say N, U, V, the layout epoch, and whether delivery is ordered (do
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +21,9 @@ from kordon.codecs.bodies import MetadataRequestTopic as RequestTopic
 from kordon.codecs.bodies import MetadataResponse as Response
 from kordon.codecs.bodies import MetadataResponseTopic as ResponseTopic
 from kordon.codecs.error_codes import Code
+from kordon.codecs.metadata_requests import look_names
+from kordon.proxy.core.interception import Translate
+from kordon.proxy.handlers.api_handler import Handled, HeldRequest
 from kordon.proxy.handlers.retired_partitions import RetiredPartitions
 from kordon.proxy.handlers.shown_topics import NO_TOPIC, NO_TOPICS, ShownTopics, show_physical, show_virtual
 from kordon.proxy.topics.managed_topics import ManagedTopics, is_own
@@ -28,10 +33,22 @@ _ASKED_BY_ID: Final = 12
 """From this version of Metadata on a topic can be asked for by its id (KIP-516); 10 and 11 have the field already."""
 
 
-class Metadata(ShownTopics[Request, Response]):
-    """Shows managed topics as their virtual partitions."""
+class _MetadataView(ShownTopics[Request, Response]):
+    """What both views have in common."""
 
     key = apis.METADATA
+
+    def decide(self, held: HeldRequest) -> Handled:
+        """Has an answer stream on whose request names nothing that is shown otherwise than brokers do."""
+        names = look_names(held.version, held.body, held.budget())
+        if names is None or not _are_strange(names, held.topics):
+            return super().decide(held)
+        streams = partial(_are_strange, names, held.topics)
+        return Translate(None, self.translation(held, bytes(held.body)), streams=streams)
+
+
+class Metadata(_MetadataView):
+    """Shows managed topics as their virtual partitions."""
 
     def request(self, version: int, value: Request, topics: ManagedTopics) -> bool:
         """Asks by the real topics' ids where a client asks by those of faces, and not for what is Kordon's own."""
@@ -63,14 +80,12 @@ class Metadata(ShownTopics[Request, Response]):
         value.topics = rows
 
 
-class DialectMetadata(ShownTopics[Request, Response]):
+class DialectMetadata(_MetadataView):
     """Shows managed topics as their physical partitions.
 
     Args:
         retired: Takes retired partitions out of answers; None: nobody does.
     """
-
-    key = apis.METADATA
 
     def __init__(self, retired: RetiredPartitions | None = None) -> None:
         self._hidden = Metadata()
@@ -99,6 +114,11 @@ class DialectMetadata(ShownTopics[Request, Response]):
 def asks_all(version: int, request: Request) -> bool:
     """Whether all topics are asked for."""
     return request.topics is None or (version == 0 and not request.topics)
+
+
+def _are_strange(names: Iterable[str], topics: ManagedTopics) -> bool:
+    """Whether all of some topics are neither managed nor Kordon's own; one that is coming counts as managed."""
+    return not any(topics.is_held(name) or is_own(name) for name in names)
 
 
 def _asked_id(version: int, row: RequestTopic) -> UUID:

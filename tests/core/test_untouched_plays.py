@@ -14,13 +14,13 @@ from kordon.codecs.messages import request
 from kordon.proxy.config.config import Limits
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.connection import Connection
-from kordon.proxy.core.events import SendUpstream
-from kordon.proxy.core.interception import Decision, NothingManaged
+from kordon.proxy.core.events import SendDownstream, SendUpstream
+from kordon.proxy.core.interception import Decision, NothingManaged, Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
-from kordon.testing.plays import Client, feed, request_frame
+from kordon.testing.plays import Broker, Client, feed, request_frame, response_frame
 
 MANAGED, OTHER = "orders", "clicks"
 IDS = {MANAGED: UUID(int=1), OTHER: UUID(int=2)}
@@ -78,10 +78,21 @@ def naming(api_key: int, version: int, *topics: str, number: int = 1) -> bytes:
 
 def sent(core: Connection, frames: bytes, step: int = 1 << 30) -> bytes:
     """What the broker gets when the client sends this in pieces."""
+    return passed(core, Client, SendUpstream, frames, step)
+
+
+def passed(
+    core: Connection,
+    side: type[Client] | type[Broker],
+    sends: type[SendUpstream] | type[SendDownstream],
+    frames: bytes,
+    step: int,
+) -> bytes:
+    """What the other side gets when one sends this in pieces."""
     got, left = b"", b""
     for at in range(0, len(frames), step):
-        commands, left = feed(core, Client, left + frames[at : at + step])
-        got += b"".join(bytes(piece) for each in commands if isinstance(each, SendUpstream) for piece in each.pieces)
+        commands, left = feed(core, side, left + frames[at : at + step])
+        got += b"".join(bytes(piece) for each in commands if isinstance(each, sends) for piece in each.pieces)
     assert not left
     return got
 
@@ -189,3 +200,39 @@ def test_what_goes_on_with_a_session_of_kordons_is_decided_on(version: int) -> N
         fields: dict[str, Any] = {"max_wait_ms": 1, "min_bytes": 1, "session_id": session_id, "session_epoch": 5}
         sent(core, request_frame(apis.FETCH, version, 1, **fields, topics=[], forgotten_topics_data=[], rack_id=""))
         assert len(service.decided) == held
+
+
+METADATA_VERSIONS = (1, 8, 12)
+
+
+class Unless(NothingManaged):
+    """Translates answers to Metadata, unless they are to stream on."""
+
+    def __init__(self) -> None:
+        self.is_managed = False
+        self.back: list[int] = []
+
+    def wants(self, route: Route) -> bool:
+        return route.api.key == apis.METADATA
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        return Translate(None, lambda answer: self.back.append(len(answer.topics)), streams=lambda: not self.is_managed)
+
+
+@pytest.mark.parametrize(("version", "step"), list(product(METADATA_VERSIONS, STEPS)))
+def test_an_answer_is_read_only_if_its_topics_are_managed_by_then(version: int, step: int) -> None:
+    """Which are known when it begins; brokers have the proxy's addresses whether or not it streams on."""
+    brokers = [{"node_id": 1, "host": "broker", "port": 9092}]
+    answer = {"brokers": brokers, "topics": [{"name": OTHER, "partitions": [{"partition_index": 0}]}] * 40}
+    got: list[bytes] = []
+    for is_managed in (False, True):
+        service = Unless()
+        core = Connection(Limits(), Tally(), Advertised(host="proxy", base_port=1), 0.0, service)
+        core.requests.proven = True
+        sent(core, request_frame(apis.METADATA, version, 1, topics=[{"name": OTHER}]))
+        service.is_managed = is_managed
+        got.append(passed(core, Broker, SendDownstream, response_frame(apis.METADATA, version, 1, **answer), step))
+        assert service.back == [40] * is_managed
+    assert got[0] == got[1]
+    assert b"proxy" in got[0]
+    assert b"broker" not in got[0]

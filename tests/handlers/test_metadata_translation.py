@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 
 from kordon.codecs.apis import METADATA
 from kordon.codecs.messages import request, response
+from kordon.proxy.core.interception import Translate
 from kordon.proxy.handlers.describe_topic_partitions import DescribeTopicPartitions
-from kordon.proxy.handlers.metadata import Metadata
+from kordon.proxy.handlers.metadata import DialectMetadata, Metadata
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics, face_of
+from kordon.testing.handled import held
 from kordon.testing.messages.as_read import as_read
 
 DESCRIBE_TOPIC_PARTITIONS = 75
@@ -78,6 +80,26 @@ def test_a_managed_topic_has_its_virtual_partitions(version: int) -> None:
     assert topic.get("topic_id", FACE_ID) == FACE_ID
     if version >= 7:
         assert [row.leader_epoch for row in topic.partitions] == [7, 7, 1 << 15 | 7, 1 << 15 | 7]
+
+
+@pytest.mark.parametrize("handler", [Metadata(), DialectMetadata()])
+def test_who_names_nothing_managed_is_answered_as_by_brokers(handler: Metadata | DialectMetadata) -> None:
+    """The answer streams on, unless one of its topics has come to be managed, is coming, or is not served by then."""
+
+    def streams(name: str | None, topics: ManagedTopics) -> bool:
+        asked = {"topics": None if name is None else [{"name": "other"}, {"name": name}]}
+        decision = handler.decide(held(topics, METADATA, 12, asked))
+        return isinstance(decision, Translate) and decision.streams is not None and decision.streams()
+
+    asked_before = handler.decide(held(topics := managed(), METADATA, 12, {"topics": [{"name": "clicks"}]}))
+    assert isinstance(asked_before, Translate)
+    assert asked_before.streams is not None
+    assert asked_before.streams()
+    topics.begin(ManagedTopic(Layout.unmanaged("clicks", OTHER_ID, 1, 4), OWN_ID))
+    assert not asked_before.streams()
+    topics.serve("unread", "a record of it cannot be read")
+    shown = (None, "orders", "clicks", "unread", "__kordon.layouts")
+    assert [each for each in (*shown, "another", "") if streams(each, topics)] == ["another", ""]
 
 
 @pytest.mark.parametrize("version", [0, 1, 9, 12, 13])
