@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[AlterShareGroupOffsetsRequest]] = message(
     "AlterShareGroupOffsetsRequest",
     field("group_id", GROUP_ID, "0+"),
     field("topics", array(struct(
@@ -21,7 +24,7 @@ REQUEST = message(
     key=91, versions="0", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[AlterShareGroupOffsetsResponse]] = message(
     "AlterShareGroupOffsetsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse
 from kordon.codecs.primitives import GROUP_ID, INT16, INT32, INT64, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[DescribeShareGroupOffsetsRequest]] = message(
     "DescribeShareGroupOffsetsRequest",
     field("groups", array(struct(
         field("group_id", GROUP_ID, "0+"),
@@ -20,7 +23,7 @@ REQUEST = message(
     key=90, versions="0-1", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[DescribeShareGroupOffsetsResponse]] = message(
     "DescribeShareGroupOffsetsResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("groups", array(struct(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kordon.codecs.primitives import BOOL, GROUP_ID, INT8, INT16, INT32, INT64, STRING, TOPIC_ID
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[ShareAcknowledgeRequest]] = message(
     "ShareAcknowledgeRequest",
     field("group_id", GROUP_ID, "0+", nullable="0+", default=None),
     field("member_id", STRING, "0+", nullable="0+"),
@@ -28,7 +31,7 @@ REQUEST = message(
     key=79, versions="1-2", flexible="0+",
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ShareAcknowledgeResponse]] = message(
     "ShareAcknowledgeResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("error_code", INT16, "0+"),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from kordon.codecs.bodies import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from kordon.codecs.primitives import BOOL, GROUP_ID, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
-from kordon.codecs.schema import array, field, message, struct
+from kordon.codecs.schema import Api, Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off
 
-REQUEST = message(
+REQUEST: Final[Message[ShareGroupDescribeRequest]] = message(
     "ShareGroupDescribeRequest",
     field("group_ids", array(GROUP_ID), "0+"),
     field("include_authorized_operations", BOOL, "0+"),
@@ -25,7 +28,7 @@ ASSIGNMENT = struct(
     field("topic_partitions", array(TOPIC_PARTITIONS), "0+"),
 )
 
-RESPONSE = message(
+RESPONSE: Final[Message[ShareGroupDescribeResponse]] = message(
     "ShareGroupDescribeResponse",
     field("throttle_time_ms", INT32, "0+"),
     field("groups", array(struct(
@@ -49,3 +52,5 @@ RESPONSE = message(
     )), "0+"),
     key=77, versions="1", flexible="0+",
 )
+
+API: Final = Api(REQUEST, RESPONSE)

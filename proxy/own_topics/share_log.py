@@ -9,8 +9,9 @@ from typing import Final
 from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claim_records import place_of
-from kordon.proxy.ordering.claims import PlaceKey
+from kordon.proxy.ordering.claims import PlaceKey, Start
 from kordon.proxy.ordering.share.lock_records import KIND, dump, load
+from kordon.proxy.ordering.share.locks import LockOutcome
 from kordon.proxy.ordering.share.state import Said, ShareState
 from kordon.proxy.own_topics.compacted_topic import CompactedTopic
 from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog, what_is_said
@@ -140,6 +141,9 @@ class ShareLog:
         state.apply(record.key, record.offset, said, clock(), size_of(NewRecord(record.key, record.value)))
         if not state.records:
             del self._states[place]
+        served = self._partitions.get(place)
+        if served is not None and isinstance(said, LockOutcome | Start):
+            served.free.ring()
 
     def forget(self) -> None:
         """Forgets all that was read."""

@@ -20,6 +20,7 @@ from kordon.proxy.ordering.share.acquiring import GivenRecord, Terms, Wish
 from kordon.proxy.ordering.share.locks import NO_TURN, LockOutcome
 from kordon.proxy.ordering.share.state import Said, ShareState
 from kordon.proxy.ordering.share.window import ShareWindow, WindowRecord
+from kordon.proxy.own_topics.share_bell import Bell
 from kordon.proxy.runtime.clock import clock
 
 MARGIN_SECONDS: Final = 2.0
@@ -104,6 +105,8 @@ class SharePartition:
         self.window = ShareWindow(0)
         self._window_of = NO_INCARNATION
         """The incarnation whose records are in the window."""
+        self.free = Bell()
+        """Rings when records may be given that could not be before."""
         self._under_way: set[int] = set()
         """Offsets of locks that are being written: nobody else is to ask for these meanwhile."""
         self._log = log
