@@ -8,14 +8,14 @@ from typing import Annotated, Final, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from kordon.proxy.config.config import ConfigSection
-from kordon.proxy.handlers.own_configs import JANITOR, ORDERED_DELIVERY, OWN_CONFIGS
+from kordon.proxy.handlers.own_configs import JANITOR, OF_SHARE_GROUPS, ORDERED_DELIVERY, OWN_CONFIGS
 from kordon.proxy.ordering.hashing import LARGEST_PARTITIONS, LARGEST_VIRTUAL_PARTITIONS
 
 MOST_TOPICS: Final = 10_000
 """A file with more topics is not read."""
 OWN_PREFIXES: Final = (OWN_CONFIGS, ORDERED_DELIVERY)
 """How the names of configs begin that only managed topics have."""
-_SETTABLE: Final = frozenset({JANITOR, ORDERED_DELIVERY})
+_SETTABLE: Final = frozenset({JANITOR, ORDERED_DELIVERY}) | OF_SHARE_GROUPS
 
 
 def _config_value(value: object) -> object:

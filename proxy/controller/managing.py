@@ -122,7 +122,7 @@ class Managing:
     async def _create(self, wish: Manage, n: int) -> None:
         topic = wish.topic
         created = Layout.created(topic, await self._admin.topic_id(topic), n, wish.virtual_partitions)
-        layout = replace(created, ordered_delivery=wish.ordered_delivery, janitor=wish.janitor)
+        layout = replace(created, ordered_delivery=wish.ordered_delivery, janitor=wish.janitor, share=wish.share)
         record = TopicRecord(layout, await self._make_face(layout))
         await self._ledger.write(((f"topic/{topic}", record),))
         self._ledger.take((record,))

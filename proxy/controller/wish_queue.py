@@ -36,6 +36,7 @@ from kordon.proxy.ordering.wishes import (
     RaiseFloors,
     Resize,
     SetJanitor,
+    SetShare,
     Unmanage,
     Wish,
 )
@@ -186,6 +187,8 @@ class WishQueue:
                 await self._renew(topic, lambda layout: with_floors(layout, floors))
             case OrderDelivery(topic, ordered):
                 await self._renew(topic, lambda layout: replace(layout, ordered_delivery=ordered))
+            case SetShare(topic):
+                await self._renew(topic, lambda layout: replace(layout, share=wish.changed(layout.share)))
             case SetJanitor(topic, on):
                 await self._managing.set_janitor(topic, on=on)
             case AllowTransactions(topic):

@@ -28,8 +28,11 @@ from kordon.codecs.row import Row
 from kordon.proxy.handlers.own_configs import (
     JANITOR,
     LEFT_OUT,
+    OF_SHARE_GROUPS,
     ORDERED_DELIVERY,
     OWN_CONFIGS,
+    SHARE_ORDER,
+    SHARE_POISON,
     SOURCE,
     TAKEOVER,
     TRANSITION_MS,
@@ -37,6 +40,7 @@ from kordon.proxy.handlers.own_configs import (
     janitor_wish,
     managed_wish,
     ordered_wish,
+    share_wish,
     source_wish,
 )
 from kordon.proxy.handlers.topic_wishes import AnyWish, TakenOut, WishedApi
@@ -127,6 +131,12 @@ def _reordered(name: str, config: _Config) -> Wish | OutcomeRecord:
     return ordered_wish(name, config.value if operation == _SET else None)
 
 
+def _shared(name: str, configs: Sequence[_Config]) -> Wish | OutcomeRecord:
+    if odd := next((each.name for each in configs if _operation(each) not in (_SET, _DELETE)), None):
+        return OutcomeRecord(Code.INVALID_CONFIG, f"{odd} is not a list: it can be set and deleted only")
+    return share_wish(name, {each.name: each.value if _operation(each) == _SET else None for each in configs})
+
+
 def _unserved(name: str, topics: ManagedTopics) -> OutcomeRecord | None:
     """Refuses what concerns a topic that is not served: a lost layout is restored, not made anew."""
     why = topics.unserved.get(name)
@@ -149,6 +159,8 @@ def _changed(name: str, configs: Sequence[_Config], topics: ManagedTopics) -> Wi
         return _reordered(name, configs[-1])
     if topic is not None and all(each.name == JANITOR for each in configs):
         return janitor_wish(name, configs[-1].value if _operation(configs[-1]) == _SET else None)
+    if topic is not None and all(each.name in OF_SHARE_GROUPS for each in configs):
+        return _shared(name, configs)
     by_name = {each.name: each for each in configs}
     if list(by_name) == [LEFT_OUT] and (groups := (by_name[LEFT_OUT].value or "").split(",")):
         return LeaveOut(name, tuple(group.strip() for group in groups if group.strip()))
@@ -189,5 +201,11 @@ def _with_takeover(wish: Manage, told: Mapping[str, str | None]) -> Wish | Outco
 
 
 def _is_so(config: _Config, topic: ManagedTopic) -> bool:
-    is_so = {VIRTUAL_PARTITIONS: str(topic.layout.v_count), JANITOR: str(topic.layout.janitor).lower()}
+    layout = topic.layout
+    is_so = {
+        VIRTUAL_PARTITIONS: str(layout.v_count),
+        JANITOR: str(layout.janitor).lower(),
+        SHARE_ORDER: layout.share.order,
+        SHARE_POISON: layout.share.poison,
+    }
     return _operation(config) == _SET and is_so.get(config.name) == config.value

@@ -22,11 +22,12 @@ from kordon.proxy.handlers.own_configs import (
     janitor_wish,
     managed_wish,
     ordered_wish,
+    share_wish,
     source_wish,
 )
 from kordon.proxy.handlers.topic_wishes import AnyWish, TakenOut, WishedApi
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.wishes import LookAgain, Manage, OrderDelivery, SetJanitor, Wish
+from kordon.proxy.ordering.wishes import LookAgain, Manage, OrderDelivery, SetJanitor, SetShare, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
@@ -68,8 +69,10 @@ def _created(name: str, told: Mapping[str, str | None], partitions: int) -> Wish
     wish = managed_wish(name, told[VIRTUAL_PARTITIONS], partitions)
     ordered = ordered_wish(name, told.get(ORDERED_DELIVERY))
     janitor = janitor_wish(name, told.get(JANITOR))
-    refusal = next((each for each in (wish, ordered, janitor) if isinstance(each, OutcomeRecord)), None)
-    if refusal is None and isinstance(wish, Manage):
+    share = share_wish(name, told)
+    refusal = next((each for each in (wish, ordered, janitor, share) if isinstance(each, OutcomeRecord)), None)
+    if refusal is None and isinstance(wish, Manage) and isinstance(share, SetShare):
         is_ordered, has_janitor = ordered == OrderDelivery(name, ordered=True), janitor == SetJanitor(name, on=True)
-        return replace(wish, ordered_delivery=is_ordered, janitor=has_janitor)
+        promised = share.changed(wish.share)
+        return replace(wish, ordered_delivery=is_ordered, janitor=has_janitor, share=promised)
     return refusal or wish

@@ -7,6 +7,8 @@
     kordon.state                         what goes on with the topic, in words, read-only
     enable.ordered.delivery              KIP-253's
     kordon.source                        true for a source topic, which is not managed
+    kordon.share.order                   in which order share groups get the records
+    kordon.share.poison                  what becomes of a record that a share group was given as often as may be
     kordon.janitor                       whether a compacted topic's old values are taken out of former partitions
 
 Read-only configs are left alone by what copies configs from cluster to cluster (MirrorMaker, tools of operators).
@@ -27,12 +29,15 @@ from kordon.proxy.handlers.own_configs import (
     JANITOR,
     LAYOUT_EPOCH,
     ORDERED_DELIVERY,
+    SHARE_ORDER,
+    SHARE_POISON,
     SOURCE,
     STATE,
     UNDELETED_PARTITION_COUNT,
     VIRTUAL_PARTITIONS,
 )
 from kordon.proxy.ordering.layout import Layout
+from kordon.proxy.ordering.share.policy import DEFAULT
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
 _TOPIC: Final = 2
@@ -43,6 +48,8 @@ _ORDERED: Final = "Whether a key is delivered only after all that was written of
 _STATE: Final = "What goes on with the topic, what it waits for, and how long at most."
 _SOURCE: Final = "Whether the topic takes no records: its partitions stand for those of a source of producers."
 _CLEANED: Final = "Whether old values of keys are taken out of partitions that they have left; compaction needs it."
+_SHARED: Final = "What share groups get one after the other: nothing, the records of a key or of a virtual partition."
+_POISONED: Final = "Whether a record that a share group was given as often as may be is done with, or holds others up."
 
 
 class DescribeConfigs(TranslatedApi[Request, Response]):
@@ -84,11 +91,17 @@ def _configs(layout: Layout) -> list[Config]:
         _config(LAYOUT_EPOCH, layout.epoch, "How often the layout has changed.", read_only=True),
         _boolean(ORDERED_DELIVERY, layout.ordered_delivery, _ORDERED, default=True),
         _boolean(JANITOR, layout.janitor, _CLEANED, default=False),
+        _word(SHARE_ORDER, layout.share.order, _SHARED, default=DEFAULT.order),
+        _word(SHARE_POISON, layout.share.poison, _POISONED, default=DEFAULT.poison),
     ]
 
 
 def _boolean(name: str, value: bool, documentation: str, *, default: bool) -> Config:
-    config = _config(name, str(value).lower(), documentation, _BOOLEAN, read_only=False)
+    return _word(name, str(value).lower(), documentation, _BOOLEAN, default=str(default).lower())
+
+
+def _word(name: str, value: str, documentation: str, config_type: int = _STRING, *, default: str) -> Config:
+    config = _config(name, value, documentation, config_type, read_only=False)
     config.is_default = value == default
     config.config_source = _DEFAULT_CONFIG if value == default else _DYNAMIC_TOPIC_CONFIG
     return config

@@ -27,6 +27,7 @@ from kordon.proxy.ordering.layout_change import LayoutChange
 from kordon.proxy.ordering.placements import Epoch, Placement, Placements
 from kordon.proxy.ordering.residence import Residence
 from kordon.proxy.ordering.segments import Segment, SegmentId
+from kordon.proxy.ordering.share.policy import DEFAULT, SharePolicy, is_default
 from kordon.proxy.ordering.streams import Stream, shown_partition
 
 
@@ -57,6 +58,7 @@ class Layout:
         floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (OWN-FLOOR).
         ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
         janitor: Old values of keys are taken out of partitions that they have left (KIP-253 9).
+        share: What share groups are promised.
         has_transactions: Its logs may hold transactions. It stays so once the topic takes any. A record that says it
             cannot be read by versions that do not know transactions, so they do not serve the topic (UNREAD-UNSERVED).
     """
@@ -72,6 +74,7 @@ class Layout:
     ordered_delivery: bool = True
     janitor: bool = False
     has_transactions: Annotated[bool, Field(exclude_if=not_)] = False
+    share: Annotated[SharePolicy, Field(exclude_if=is_default)] = DEFAULT
 
     @classmethod
     def created(cls, topic: str, topic_id: UUID, n: int, v_count: int) -> Layout:

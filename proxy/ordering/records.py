@@ -42,6 +42,7 @@ from kordon.proxy.ordering.hashing import LARGEST_VIRTUAL_PARTITIONS
 from kordon.proxy.ordering.images import PRODUCERS_OF_A_PART, ImageRecord
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Epoch
+from kordon.proxy.ordering.share.policy import is_default
 from kordon.proxy.ordering.soundness import why_full, why_impossible, why_unsound
 from kordon.proxy.ordering.takeover import Takeover
 from kordon.proxy.ordering.wishes import Wish
@@ -268,6 +269,8 @@ def dump(value: Value) -> bytes:
     """Writes a record's value."""
     kind = _word(type(value))
     optional = b'"optional":true,' if kind in _OPTIONAL else b""
+    if isinstance(value, TopicRecord) and not is_default(value.layout.share):
+        optional = b'"optional":["share"],'  # versions that do not know it serve no share groups
     fields = _KINDS[kind].dump_json(value).removeprefix(b"{")
     if isinstance(value, TopicRecord) and value.layout.has_transactions:
         fields = b'"%s":' % _WITH_TRANSACTIONS.encode() + fields.removeprefix(b'"layout":')

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
+from pydantic import Field
+
+from kordon.proxy.ordering.share.policy import DEFAULT, ShareOrder, SharePoison, SharePolicy, is_default
 from kordon.proxy.ordering.takeover import TRANSITION_MS
 
 
@@ -23,6 +26,8 @@ class Manage:
     """enable.ordered.delivery."""
     janitor: bool = False
     """Take old values of keys out of partitions that they have left; compacted topics need it (KIP-253 9)."""
+    share: Annotated[SharePolicy, Field(exclude_if=is_default)] = DEFAULT
+    """What share groups are promised."""
     kind: Literal["manage", "manage delivering"] = "manage"
     """A kind of its own, so that a controller of a version without TAKEOVER-SHARES does not take it for the other."""
 
@@ -65,6 +70,20 @@ class SetJanitor:
     topic: str
     on: bool
     kind: Literal["set janitor"] = "set janitor"
+
+
+@dataclass(frozen=True, slots=True)
+class SetShare:
+    """Set what share groups are promised of a managed topic; None: as it is."""
+
+    topic: str
+    order: ShareOrder | None = None
+    poison: SharePoison | None = None
+    kind: Literal["set share"] = "set share"
+
+    def changed(self, policy: SharePolicy) -> SharePolicy:
+        """Returns what is promised then."""
+        return SharePolicy(self.order or policy.order, self.poison or policy.poison)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +135,7 @@ Wish = (
     | Unmanage
     | OrderDelivery
     | SetJanitor
+    | SetShare
     | LeaveOut
     | RaiseFloors
     | Delete

@@ -19,7 +19,7 @@ from kordon.proxy.handlers.topic_wishes import TopicWishes, WishedApi
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.source_records import SourceWish
-from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, Unmanage, Wish
+from kordon.proxy.ordering.wishes import Delete, Manage, OrderDelivery, Resize, SetShare, Unmanage, Wish
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.handled import held
 from kordon.testing.messages.as_read import as_read
@@ -241,6 +241,24 @@ async def test_ordered_delivery_is_set_as_brokers_set_a_boolean(
     assert asking.sends(resources=[told]) is None
     assert await asking.gets() == {"orders": 0}
     assert asking.wishes == [wish]
+
+
+async def test_what_share_groups_are_promised_is_set_word_by_word() -> None:
+    """Both at once or one; what is so already needs no change, and a word that nobody knows is refused."""
+    asking = Asking(apis.INCREMENTAL_ALTER, 1)
+    told = configs(1, "orders", {"kordon.share.order": "Virtual", "kordon.share.poison": "block"}, SET)
+    assert asking.sends(resources=[told]) is None
+    assert await asking.gets() == {"orders": 0}
+    assert asking.wishes == [SetShare("orders", "virtual", "block")]
+    asking.sends(resources=[configs(1, "orders", {"kordon.share.order": None}, DELETE)])
+    await asking.gets()
+    assert asking.wishes[1:] == [SetShare("orders", "key", None)]
+    asking.sends(resources=[configs(1, "orders", {"kordon.share.order": "key"}, SET)])
+    assert await asking.gets() == {"orders": 0}
+    for value, operation in (("keys", SET), ("key", 2)):
+        asking.sends(resources=[configs(1, "orders", {"kordon.share.order": value, "a": "b"}, operation)])
+        assert await asking.gets() == {"orders": INVALID_CONFIG}, value
+    assert len(asking.wishes) == 2
 
 
 @pytest.mark.parametrize(("value", "operation"), [("maybe", SET), ("", SET), ("false", 2), ("false", 3)])

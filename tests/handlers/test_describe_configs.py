@@ -76,6 +76,8 @@ def test_a_managed_topic_says_so(version: int) -> None:
             "kordon.state": "serving 4 of 12, settled",
             "enable.ordered.delivery": "true",
             "kordon.janitor": "false",
+            "kordon.share.order": "key",
+            "kordon.share.poison": "archive",
         }
     }
 
@@ -123,5 +125,6 @@ def test_what_copies_configs_leaves_the_counts_alone() -> None:
     told = {each["name"]: (each["read_only"], each["config_source"]) for each in answer.results[0].configs}
     assert told.pop("kordon.virtual.partitions") == (False, 1)
     assert told.pop("enable.ordered.delivery") == (False, 5)
-    assert told.pop("kordon.janitor") == (False, 5)
+    for name in ("kordon.janitor", "kordon.share.order", "kordon.share.poison"):
+        assert told.pop(name) == (False, 5)
     assert set(told.values()) == {(True, 5)}

@@ -26,6 +26,7 @@ from kordon.proxy.ordering.records import (
     dump,
     load,
 )
+from kordon.proxy.ordering.share.policy import SharePolicy
 from kordon.proxy.ordering.takeover import Subscriber, Takeover
 from kordon.proxy.ordering.unread import Unread
 from kordon.proxy.ordering.wishes import (
@@ -249,6 +250,19 @@ def test_wishes_have_the_fields_that_the_first_version_gave_them(wish: Wish) -> 
     assert written.keys() == FIRST_WISHES[written["kind"]]
     assert load("wish/w1", json.dumps({"wish": written}).encode()) == WishRecord(wish)
     assert {each.kind for each in WISHES} == FIRST_WISHES.keys()
+
+
+def test_what_share_groups_are_promised_is_passed_over_by_those_who_serve_none() -> None:
+    """The record says so; where nobody has asked for anything else, it says nothing of it."""
+    record = TopicRecord(GROWN, UUID(int=2))
+    assert b"share" not in dump(record)
+    asked = replace(record, layout=replace(GROWN, share=SharePolicy("virtual", "block")))
+    written = json.loads(dump(asked))
+    assert load("topic/orders", dump(asked)) == asked
+    written["layout"]["shared_otherwise"] = written["layout"].pop("share")  # a field that this version does not know
+    assert isinstance(load("topic/orders", json.dumps(written).encode()), Unreadable)
+    written["optional"] = ["shared_otherwise"]
+    assert load("topic/orders", json.dumps(written).encode()) == record
 
 
 def test_a_version_without_transactions_serves_no_topic_that_has_them() -> None:
