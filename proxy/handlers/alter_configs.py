@@ -131,6 +131,13 @@ def _reordered(name: str, config: _Config) -> Wish | OutcomeRecord:
     return ordered_wish(name, config.value if operation == _SET else None)
 
 
+def _of_one_kind(name: str, configs: Sequence[_Config]) -> Wish | OutcomeRecord | None:
+    """Reads configs of a managed topic that are the janitor's, or those of share groups; None: others are there."""
+    if all(each.name == JANITOR for each in configs):
+        return janitor_wish(name, configs[-1].value if _operation(configs[-1]) == _SET else None)
+    return _shared(name, configs) if all(each.name in OF_SHARE_GROUPS for each in configs) else None
+
+
 def _shared(name: str, configs: Sequence[_Config]) -> Wish | OutcomeRecord:
     if odd := next((each.name for each in configs if _operation(each) not in (_SET, _DELETE)), None):
         return OutcomeRecord(Code.INVALID_CONFIG, f"{odd} is not a list: it can be set and deleted only")
@@ -157,10 +164,8 @@ def _changed(name: str, configs: Sequence[_Config], topics: ManagedTopics) -> Wi
         return OutcomeRecord(Code.NONE, "")
     if all(each.name == ORDERED_DELIVERY for each in configs):
         return _reordered(name, configs[-1])
-    if topic is not None and all(each.name == JANITOR for each in configs):
-        return janitor_wish(name, configs[-1].value if _operation(configs[-1]) == _SET else None)
-    if topic is not None and all(each.name in OF_SHARE_GROUPS for each in configs):
-        return _shared(name, configs)
+    if topic is not None and (wished := _of_one_kind(name, configs)) is not None:
+        return wished
     by_name = {each.name: each for each in configs}
     if list(by_name) == [LEFT_OUT] and (groups := (by_name[LEFT_OUT].value or "").split(",")):
         return LeaveOut(name, tuple(group.strip() for group in groups if group.strip()))
