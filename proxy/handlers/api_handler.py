@@ -223,10 +223,10 @@ class TranslatedApi(ApiHandler, Generic[AskedT, ToldT]):
         body = bytes(held.body)
         asked = held.build(value) if changed else None
         watch, takes_time = watch or Watch[ToldT](), self.takes_time(held.topics)
+        back = self.translation(held, body)
 
         def translate(answer: ToldT) -> None:
             watch.answered(answer)
-        back = self.translation(held, body)
             back(answer)
             if not takes_time:
                 watch.told(answer)
