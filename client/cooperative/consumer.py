@@ -12,6 +12,7 @@ from aiokafka.consumer import AIOKafkaConsumer
 from aiokafka.errors import ConsumerStoppedError
 from aiokafka.structs import TopicPartition
 
+from kordon.client.cooperative.beginning import Beginning
 from kordon.client.cooperative.entry import Progress
 from kordon.client.cooperative.feeding import Feeding
 from kordon.client.cooperative.in_hand import InHand
@@ -80,6 +81,7 @@ class CooperativeConsumer:
             self._consumer,
             self._hand,
             taken=self._working.look,
+            beginning=Beginning(self._consumer, store),
             watch=watch,
             cut=store.commits.ask_again,
             failed=self._working.fail,

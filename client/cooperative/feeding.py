@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final
 
 from aiokafka.consumer import AIOKafkaConsumer
@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError
 from aiokafka.structs import TopicPartition
 from aiokafka.util import create_task
 
+from kordon.client.cooperative.beginning import Beginning
 from kordon.client.cooperative.log_watch import LogWatch
 from kordon.client.cooperative.settings import Record
 from kordon.client.cooperative.working import Hand
@@ -39,6 +40,7 @@ class Feeding:
         consumer: Fetches.
         hand: Takes the records.
         taken: Called when there are records to start.
+        beginning: Commits where partitions without a commit begin, before any record of them is fetched.
         watch: Knows whether logs were cut.
         cut: Called when one was; nothing more is taken of it until its partition is assigned again.
         failed: Called with an error that ends the fetching.
@@ -50,6 +52,7 @@ class Feeding:
         hand: Hand,
         *,
         taken: Callable[[], None],
+        beginning: Beginning,
         watch: LogWatch,
         cut: Callable[[], None],
         failed: Callable[[BaseException], None],
@@ -57,11 +60,10 @@ class Feeding:
         self._consumer = consumer
         self._hand = hand
         self._taken = taken
+        self._beginning = beginning
         self._watch = watch
         self._cut = cut
         self._failed = failed
-        self._unplaced: set[TopicPartition] = set()
-        """Partitions without a commit, until it is known where they begin."""
         self._may_fetch = asyncio.Event()
         self._room = asyncio.Event()
         self._poll: asyncio.Task[None] | None = None
@@ -96,24 +98,26 @@ class Feeding:
         Args:
             unplaced: And these, from where `auto_offset_reset` says.
         """
-        self._unplaced = set(unplaced)
+        self._beginning.expect(unplaced)
         self._may_fetch.set()
 
     async def _run(self) -> None:
         try:
             while True:
                 await self._may_fetch.wait()
-                wanted = [*self._hand.wanted(), *self._unplaced]
-                if wanted:
+                if begins := self._beginning.resolved():
+                    await self._try(self._begin(begins))
+                elif wanted := self._hand.wanted():
                     self._full_since = None
-                    await self._fetch(wanted)
+                    await self._try(self._take(wanted))
                 else:
                     await self._wait_for_room()
         except Exception as error:  # whatever it is, the application is told
             self._failed(error)
 
-    async def _fetch(self, wanted: list[TopicPartition]) -> None:
-        self._poll = create_task(self._take(wanted))
+    async def _try(self, poll_once: Coroutine[Any, Any, None]) -> None:
+        """Does what `pause` may cancel; what fails is tried again later."""
+        self._poll = create_task(poll_once)
         await asyncio.wait([self._poll])
         poll, self._poll = self._poll, None
         if poll.cancelled():
@@ -124,6 +128,10 @@ class Feeding:
             await asyncio.sleep(_RETRY_SECONDS)
         elif error is not None:
             raise error
+
+    async def _begin(self, begins: Mapping[TopicPartition, int]) -> None:
+        for tp, offset in (await self._beginning.commit(begins)).items():
+            self._hand.assign(tp, offset)
 
     async def _take(self, wanted: list[TopicPartition]) -> None:
         batches: Mapping[TopicPartition, list[Record]] = await self._consumer.getmany(
@@ -150,10 +158,7 @@ class Feeding:
     def _take_one(self, tp: TopicPartition, records: list[Record], position: int) -> bool:
         """Takes what was fetched of a partition; returns False if it has gone back: its log is another one now."""
         first = records[0].offset if records else position
-        if tp in self._unplaced:
-            self._unplaced.discard(tp)
-            self._hand.assign(tp, first)
-        elif self._hand.has_gone_back(tp, first) or (position >= 0 and self._hand.has_gone_back(tp, position)):
+        if self._hand.has_gone_back(tp, first) or (position >= 0 and self._hand.has_gone_back(tp, position)):
             return False
         rows = ((each.offset, each.key, _size(each), each) for each in records)
         self._hand.take(tp, rows, max(position, records[-1].offset + 1 if records else position))

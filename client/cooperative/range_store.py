@@ -141,7 +141,7 @@ class RangeStore:
         return row | {"incarnation": incarnation, "offset_ranges": ranges.dump()}
 
     def _text(self, tp: TopicPartition, progress: Progress) -> str:
-        text, told = build(self._owner(tp), progress.stable, progress.ranges, self._most_bytes)
+        text, told = build(self.owner(tp), progress.stable, progress.ranges, self._most_bytes)
         self._tell_of_cut(tp, progress, len(progress.ranges) if told == progress.ranges else len(told))
         return text
 
@@ -211,7 +211,7 @@ class RangeStore:
 
     def _read_text(self, tp: TopicPartition, row: CommitRow) -> Ranges:
         try:
-            return parse(self._owner(tp), row.committed_offset, row.metadata or "")
+            return parse(self.owner(tp), row.committed_offset, row.metadata or "")
         except UnreadRanges as error:
             self._tell_unread(tp, row.committed_offset, error)
             return NONE
@@ -222,7 +222,8 @@ class RangeStore:
             "What is finished of %s behind offset %d is not known, and is handled again: %s", tp, offset, error
         )
 
-    def _owner(self, tp: TopicPartition) -> RangesOwner:
+    def owner(self, tp: TopicPartition) -> RangesOwner:
+        """Returns whose commits a partition's are, as far as its topic's id is known."""
         return RangesOwner(self._group_id, tp.topic, tp.partition, self._ids.get(tp.topic, NO_ID))
 
     async def _learn_ids(self, topics: Collection[str]) -> set[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Iterator
 from typing import TYPE_CHECKING, Final
 
+from kordon.client.cooperative.first_offsets import FirstOffsets
 from kordon.codecs.ranges import Ranges
-from kordon.proxy.ordering.claims import NO_OFFSET, Done, Told
+from kordon.proxy.ordering.claims import NO_OFFSET, Done, PlaceKey, Told
 from kordon.testing.claims.promises import key_of
 from kordon.testing.claims.proxies import Answer, Commit, FetchOffsets, Refusal, Request
 
@@ -35,6 +36,7 @@ class Member:
         self._share = share
         self._wish = world.promises.wish
         self._place = world.data.place
+        self._first: FirstOffsets[PlaceKey] = FirstOffsets()
         self._incarnation = 0
         self.done = Done()
         """What is done, as far as it knows."""
@@ -80,7 +82,7 @@ class Member:
             self._gaps.clear()
             has_begun = told.done.stable != NO_OFFSET
             if not has_begun:
-                self.done = Done(world.first_offset())
+                self.done = Done(self._first.of(self._place, world.first_offset()))
             self._position = self.done.stable
             if has_begun or (yield from self.say_where_it_begins()):
                 return

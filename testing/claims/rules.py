@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kordon.client.cooperative.first_offsets import FirstOffsets
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import (
     NO_INCARNATION,
@@ -131,6 +132,10 @@ def _unsaid(_: Member) -> Generator[float, None, bool]:
     return True
 
 
+def _as_resolved_now(_: FirstOffsets[PlaceKey], __: PlaceKey, resolved: int) -> int:
+    return resolved
+
+
 def _never(_: Proxy, __: int) -> bool:
     return False
 
@@ -163,10 +168,22 @@ RULES: Final = (
     Rule("who is told has read the log to its end", "redone", 11, ((Proxy, "read_to_end", _no_end),)),
     Rule("the log was read before the coordinator was asked", "skipped", 217, ((Proxy, "seen_late", _late),)),
     Rule("who comes second asks again", "skipped", 80, ((Proxy, "asks_again", _if_it_counts),), loses=True),
-    Rule("whose start counts asks again", "ahead", 8790, ((Proxy, "asks_again", _if_second),), loses=True),
+    Rule(
+        "whose start counts asks again",  # for members of other libraries: FIRST-STAYS does without it
+        "ahead",
+        8790,
+        ((Proxy, "asks_again", _if_second), (FirstOffsets, "of", _as_resolved_now)),
+        loses=True,
+    ),
     Rule("of too many ranges those are taken that fit (GAP-CLOSES)", "stuck", 2, ((claims, "fitting", _whole),)),
     Rule("a commit names all that is done", "overtaken", 2429, ((Member, "named", _only_new),)),
     Rule("a member says where it begins before it reads", "ahead", 14, ((Member, "say_where_it_begins", _unsaid),)),
+    Rule(
+        "a member keeps the offset that it has resolved first (FIRST-STAYS)",
+        "ahead",
+        41328,
+        ((FirstOffsets, "of", _as_resolved_now),),
+    ),
     Rule("what was read before a loss counts for nothing", "skipped", 228, ((Proxy, "has_lost", _never),), loses=True),
 )
 """All rules; without each of them some promise breaks."""

@@ -81,7 +81,8 @@ ATTRIBUTES: list[tuple[type, str]] = [
         GroupCoordinator,
         "_group_instance_id _enable_auto_commit generation member_id coordinator_id commit_offsets "
         "fetch_committed_offsets start_commit_offsets_refresh_task request_rejoin reset_generation "
-        "ensure_coordinator_known coordinator_dead _send_req _closing _coordination_task _group_subscription",
+        "ensure_coordinator_known coordinator_dead check_errors _send_req _closing "
+        "_coordination_task _group_subscription",
     ),
     (TxnOffsetCommitHandler, "_sender _offsets _group_id _default_backoff handle_error handle_response create_request"),
     (EndTxnHandler, "_sender _commit_result handle_response create_request"),
