@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # pyright: ignore[reportPrivateImportUsage]
+from confluent_kafka.admin import AdminClient, NewTopic  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.testing.folders import make_folder, remove_folder
+from kordon.testing.managed_clients import resize
 from kordon.testing.order.checker import check_all
 from kordon.testing.order.client import Load, Settings, now_us
 from kordon.testing.order.findings import Verdict
@@ -215,8 +216,7 @@ class Topic:
 
     def resize(self, partitions: int) -> None:
         """Changes its number of partitions; raises RuntimeError."""
-        wanted = [NewPartitions(self._name, partitions)]
         try:
-            self._admin.create_partitions(wanted, request_timeout=TOPIC_SECONDS)[self._name].result(TOPIC_SECONDS)
+            resize(self._admin, self._name, partitions, TOPIC_SECONDS).result(TOPIC_SECONDS)
         except KafkaException as error:
             raise RuntimeError(f"{self._name} was not resized: {error}") from error
