@@ -95,15 +95,10 @@ def set_configs(admin: AdminClient, topic: str, values: Mapping[str, str]) -> Fu
     return done
 
 
-def resize(admin: AdminClient, topic: str, partitions: int, seconds: float = CHANGE_SECONDS) -> Future[None]:
-    """Changes a topic's number of partitions, which may take so long.
-
-    Whoever is asked waits no longer than `operation_timeout` says: a minute where nothing is said.
-    """
+def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:
     wanted = [NewPartitions(topic, partitions)]
-    done = admin.create_partitions(wanted, operation_timeout=seconds, request_timeout=seconds)
-    changed: Future[None] = done[topic]
-    return changed
+    done: Future[None] = admin.create_partitions(wanted, request_timeout=CHANGE_SECONDS)[topic]
+    return done
 
 
 @dataclass

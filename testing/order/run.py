@@ -215,8 +215,20 @@ class Topic:
                 raise RuntimeError(f"{self._name} was not created: {error}") from error
 
     def resize(self, partitions: int) -> None:
-        """Changes its number of partitions; raises RuntimeError."""
+        """Changes its number of partitions; raises RuntimeError.
+
+        A Kordon that is asked for a change answers after a minute and goes on with it. Who asks again waits on.
+        """
+        until = time.monotonic() + TOPIC_SECONDS
+        while not self._is_resized(partitions, until):
+            pass
+
+    def _is_resized(self, partitions: int, until: float) -> bool:
+        """Asks once; returns False if that took too long for whoever was asked, and it may be asked again."""
         try:
-            resize(self._admin, self._name, partitions, TOPIC_SECONDS).result(TOPIC_SECONDS)
+            resize(self._admin, self._name, partitions).result(TOPIC_SECONDS)
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.REQUEST_TIMED_OUT and time.monotonic() < until:
+                return False
             raise RuntimeError(f"{self._name} was not resized: {error}") from error
+        return True
