@@ -105,6 +105,20 @@ def test_nothing_is_given_where_something_was_not_looked_at() -> None:
     assert wanted(state(), window(7)) == []
 
 
+def test_what_is_done_is_not_passed_over_for_ever() -> None:
+    """After some hundred records it is left out of the window, and the same is given; who has what in hand is known."""
+    keys = [number % 50 for number in range(1000)]
+    every = Ranges((2 * number, 2 * number + 1) for number in range(1, 800) if number != 500)
+    found, ahead = state(BEGUN, lock("A", 0), LockOutcome(1, 0, every, NONE)), window(*keys)
+    given_first = wanted(found, ahead)
+    assert len(ahead.left) == 202
+    assert (wanted(found, ahead), len(ahead)) == (given_first, 1000)
+    [own] = given_first
+    assert next(iter(own.offsets)) == (2 * 801, 2 * 801 + 1), "800 and 500 have the key of what A has in hand"
+    ahead.drop_before(1001)
+    assert len(ahead.left) == 200
+
+
 def test_a_record_is_given_so_often_and_then_archived_or_blocks_its_key() -> None:
     """Whatever becomes of the members that were given it."""
     found, ahead = state(BEGUN, lock("A", 2, turn=4, tries=3), released(2, turn=4)), window(8, 7, 7)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kordon.codecs.ranges import NONE, Ranges
-from kordon.proxy.ordering.share.locks import MOST_TURNS, NO_TURN, Held, Lock, LockOutcome
+from kordon.proxy.ordering.claims import Done
+from kordon.proxy.ordering.share.locks import MOST_TURNS, NO_TURN, Held, Lock, LockOutcome, Locks
 from kordon.proxy.ordering.share.state import ShareState
 from kordon.proxy.ordering.share.window import ShareWindow
+
+_MOST_PASSED: Final = 200
+"""Records that are done and were passed over one by one."""
 
 
 class Terms(NamedTuple):
@@ -65,11 +69,7 @@ def acquire(
     if not state.incarnation or not sees_all(window, done.stable, live):
         return Wanted()
     picked = _Picked(terms, keys_in_hand(window, live), min(wish.most, terms.most_in_hand - len(live)))
-    for offset, key in window:
-        if picked.left <= 0:
-            break
-        if not done.has(offset) and offset not in live:
-            picked.take(offset, key, state.locks.of(offset))
+    picked.take_first_of(window, done, live, state.locks)
     locks = [
         Lock(state.incarnation, wish.member, turn, tries, Ranges((each, each + 1) for each in offsets))
         for (turn, tries), offsets in sorted(picked.by_turn.items())
@@ -94,10 +94,23 @@ class _Picked:
         self._terms = terms
         self._busy = busy
 
+    def take_first_of(self, window: ShareWindow, done: Done, live: Collection[int], locks: Locks) -> None:
+        """Picks what is neither done nor in hand, the first records first."""
+        busy, passed = self._busy, 0
+        for offset, key in window.left:  # of ten thousand nearly all are passed over here
+            if key in busy or offset in live:
+                continue
+            if self.left <= 0:
+                break
+            if done.has(offset):
+                passed += 1
+            else:
+                self.take(offset, key, locks.of(offset))
+        if passed > _MOST_PASSED:
+            window.prune(done)
+
     def take(self, offset: int, key: int | None, held: Held | None) -> None:
-        """Picks a record that is neither done nor in hand, unless an earlier one of its key forbids it."""
-        if key in self._busy:
-            return
+        """Picks a record that is neither done nor in hand, and of whose key no earlier one is left."""
         turn, tries = next_turn(held), next_try(held)
         may_be_given = is_within(tries, self._terms) and turn <= MOST_TURNS
         if may_be_given:
@@ -172,13 +185,14 @@ def given(state: ShareState, window: ShareWindow, locks: Collection[str]) -> lis
     Args:
         locks: Keys of their records in the log.
     """
-    found, missed = list[GivenRecord](), set[int]()
-    for offset, key in window:
-        if state.done.has(offset) or key in missed:
+    mine = {offset: held.tries for offset, held in state.locks if held.key in locks}
+    keys = {window.key_of(offset) for offset in mine if window.has(offset)}
+    found, missed, done = list[GivenRecord](), set[int](), state.done
+    for offset, key in window.left:
+        if key not in keys or key in missed or done.has(offset):
             continue
-        held = state.locks.of(offset)
-        if held is not None and held.key in locks:
-            found.append(GivenRecord(offset, held.tries))
+        if offset in mine:
+            found.append(GivenRecord(offset, mine[offset]))
         elif key is not None:
             missed.add(key)
     return found

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kordon.codecs.ranges import NONE, Range, Ranges
+from kordon.proxy.ordering.claims import Done
 
 
 class WindowRecord(NamedTuple):
@@ -28,16 +29,14 @@ class ShareWindow:
         self.begin = begin
         self.end = begin
         """All before it has been looked at."""
+        self.left: list[WindowRecord] = []
+        """The records in order; some that are done may be left out (`prune`)."""
         self._offsets: list[int] = []
         self._keys: dict[int, int | None] = {}
 
     def __len__(self) -> int:
         """Returns the number of records."""
         return len(self._offsets)
-
-    def __iter__(self) -> Iterator[WindowRecord]:
-        """Yields the records in order."""
-        return (WindowRecord(offset, self._keys[offset]) for offset in self._offsets)
 
     def has(self, offset: int) -> bool:
         """Whether a record stands at an offset."""
@@ -54,10 +53,15 @@ class ShareWindow:
             end: All before it has been looked at now.
             records: That stand between the end so far and this one, in order.
         """
-        for offset, key in records:
-            self._offsets.append(offset)
-            self._keys[offset] = key
+        for each in records:
+            self._offsets.append(each.offset)
+            self._keys[each.offset] = each.key
+            self.left.append(each)
         self.end = end
+
+    def prune(self, done: Done) -> None:
+        """Leaves out what is done, so that nobody has to pass it over each time."""
+        self.left = [each for each in self.left if not done.has(each.offset)]
 
     def drop_before(self, offset: int) -> None:
         """Forgets what is done."""
@@ -65,6 +69,7 @@ class ShareWindow:
         for each in self._offsets[:count]:
             del self._keys[each]
         del self._offsets[:count]
+        del self.left[: bisect_left(self.left, (offset,))]
         self.begin = max(self.begin, min(offset, self.end))
 
     def covered(self, offsets: Iterable[int]) -> Ranges:
