@@ -161,6 +161,10 @@ class Service(Interception, Protocol):
         """Returns when it is known what is managed; before that no client's request may pass."""
         ...
 
+    def closed(self) -> None:
+        """Notes that the connection has ended."""
+        ...
+
 
 class Services(Protocol[_Client_contra]):
     """What clients' connections get their services of."""
@@ -201,3 +205,6 @@ class NothingManaged:
 
     async def ready(self) -> None:
         """Returns at once."""
+
+    def closed(self) -> None:
+        """Does nothing."""

@@ -69,6 +69,7 @@ class Closed:
         self._own = own
         self._request_rows = request_rows
         self.ready = service.ready
+        self.closed = service.closed
         self.hear = service.hear
         self.refused = service.refused
         self.asked_for = own.asked_for

@@ -73,6 +73,10 @@ class Guard:
         """Returns when it is known what is managed."""
         await self._ready()
 
+    def closed(self) -> None:
+        """Ends the connection's share sessions."""
+        self._told.shares.close()
+
     def wants(self, route: Route) -> bool:
         """Whether a handler looks at a request, or it says who the client is and decisions are recorded."""
         return self._handlers.wants(route) or (self._journal.is_on and route.api.key in SAY_WHO)

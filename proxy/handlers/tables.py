@@ -55,7 +55,11 @@ from kordon.proxy.handlers.partition_leader_epochs import PartitionLeaderEpochs
 from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.handlers.produce import Produce
 from kordon.proxy.handlers.retired_partitions import RetiredPartitions
-from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
+from kordon.proxy.handlers.share_acknowledge import ShareAcknowledge
+from kordon.proxy.handlers.share_fetch import ShareFetch
+from kordon.proxy.handlers.share_group_describe import ShareGroupDescribe
+from kordon.proxy.handlers.share_group_heartbeat import RefusedShareGroupHeartbeat, ShareGroupHeartbeat
+from kordon.proxy.handlers.share_serving import ShareServing
 from kordon.proxy.handlers.source_commits import LastNumbers, SourceCommits
 from kordon.proxy.handlers.source_assignments import HeldOwners, SyncedOwners
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
@@ -66,13 +70,16 @@ from kordon.proxy.handlers.topic_wishes import Check, Fulfil
 from kordon.proxy.handlers.transactional_produce import TransactionalProduce
 from kordon.proxy.handlers.txn_offset_commit import DialectTxnOffsetCommit, TxnOffsetCommit
 from kordon.proxy.kafka.broker_connections import BrokerConnections
+from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.leader_requests import PartitionLeaderRequests
 from kordon.proxy.kafka.leaders import Leaders
+from kordon.proxy.kafka.share_group_configs import ShareGroupConfigs
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.reads.aborted import AbortedTransactions
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.gating import Gates
+from kordon.proxy.reads.share_reads import ShareReads
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.runtime.turns import Turns
 from kordon.proxy.topics.managed_topics import ManagedTopics
@@ -162,6 +169,7 @@ def virtual_handlers(worker: WorkerParts) -> Handlers:
         JoinGroup(),
         SyncGroup(),
         ConsumerGroupHeartbeat(worker.subscriptions),
+        *_of_share_groups(worker, offsets),
         AlterPartitionReassignments(),
         AlterReplicaLogDirs(),
         ElectLeaders(),
@@ -191,6 +199,7 @@ def physical_handlers(worker: WorkerParts) -> Handlers:
         DialectDescribeTopicPartitions(),
         *_of_dialect_commits(worker),
         DialectConsumerGroupHeartbeat(worker.subscriptions),
+        RefusedShareGroupHeartbeat(),
         ConsumerGroupPosition(worker.reports),
         PartitionLeaderEpochs(topics, worker.turns),
     ]
@@ -249,6 +258,21 @@ def _of_dialect_commits(worker: WorkerParts) -> list[ApiHandler]:
     ]
 
 
+def _of_share_groups(worker: WorkerParts, offsets: ListOffsets) -> list[ApiHandler]:
+    groups = worker.share_groups
+    if not groups.is_served:
+        return [RefusedShareGroupHeartbeat()]
+    complete = AbortedTransactions(worker.leaders).complete
+    sharing = ShareServing(
+        worker.topics,
+        groups,
+        ShareGroupConfigs(Brokers(worker.links)),
+        ShareReads(worker.reads, complete, worker.opened_bytes),
+        offsets,
+    )
+    return [ShareGroupHeartbeat(worker.subscriptions), ShareFetch(sharing), ShareAcknowledge(sharing)]
+
+
 def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
     return [
         CreateTopics(worker.wish),
@@ -261,7 +285,7 @@ def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
         DeleteAcls(),
         DescribeGroups(),
         ConsumerGroupDescribe(),
-        ShareGroupHeartbeat(),
+        ShareGroupDescribe(),
         StreamsGroupHeartbeat(),
         *([EndTxn(worker.transactions.transactions)] if worker.transactions is not None else ()),
         InitProducerId(worker.lending, worker.transactions.transactions if worker.transactions else None),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.error_codes import Code
 from kordon.proxy.decisions.events import OwnError, topic_fields
+from kordon.proxy.handlers.share_sessions import ShareSessions
 from kordon.proxy.ordering.takeover import may_be_shown
 from kordon.proxy.reads.fetch_sessions import KeptFetches
 
@@ -26,6 +27,7 @@ class ToldClient:
 
     Attributes:
         fetches: What is kept of its Fetch requests.
+        shares: Its share sessions.
     """
 
     def __init__(self, client: Client, topics: ManagedTopics, journal: Journal) -> None:
@@ -33,6 +35,7 @@ class ToldClient:
         self._topics = topics
         self._journal = journal
         self.fetches = KeptFetches()
+        self.shares = ShareSessions()
         self._epochs: dict[str, int] = {}
         """By topic, the layout epoch that it was told last."""
 

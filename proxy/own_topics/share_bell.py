@@ -1,4 +1,4 @@
-"""Wakes who waits for records of a share group that are free again: one at a time, for most of them would get nothing."""
+"""Wakes who waits for records of a share group that are free again, one at a time: most would get nothing."""
 
 from __future__ import annotations
 

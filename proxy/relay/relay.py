@@ -373,6 +373,7 @@ class Relay:
         if self._opening is not None and self._opening is not asyncio.current_task() and not self._is_connected:
             self._opening.cancel()
         self._late_work.cancel()
+        self._service.closed()
         self.upstream.close()
         if self.downstream.transport is None:
             self._socket.close()

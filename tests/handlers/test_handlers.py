@@ -38,10 +38,11 @@ def view(request: pytest.FixtureRequest) -> Any:
 
 @pytest.fixture
 def worker() -> Any:
-    """Returns one that has nothing managed, and takes no individual commits."""
+    """Returns one that has nothing managed, takes no individual commits, and serves no share groups."""
     made = MagicMock()
     made.topics = ManagedTopics()
     made.individual_commits = MagicMock(is_served=False)
+    made.share_groups = MagicMock(is_served=False)
     return made
 
 
@@ -78,6 +79,16 @@ def test_individual_commits_have_what_is_asked_of_them_held(view: Any, worker: A
     changed = {key for key in found if type(found[key]) is not type(without.get(key))}
     assert changed == keys
     assert all(type(found[key].stock) is type(without[key]) for key in keys & without.keys())
+
+
+def test_share_groups_are_served_to_stock_clients_where_that_is_asked_for(worker: Any) -> None:
+    """What their members subscribe to is looked at always: they say it but once. The dialect has no share groups."""
+    without = virtual_handlers(worker).by_key
+    worker.share_groups = MagicMock(is_served=True)
+    handlers = virtual_handlers(worker)
+    assert handlers.by_key.keys() - without.keys() == {apis.SHARE_FETCH, apis.SHARE_ACKNOWLEDGE}
+    assert all(handlers.wants(route) for route in routes_of(apis.SHARE_GROUP_HEARTBEAT))
+    assert apis.SHARE_FETCH not in physical_handlers(worker).by_key
 
 
 def test_commits_are_looked_at_while_there_are_source_topics(view: Any, worker: Any) -> None:

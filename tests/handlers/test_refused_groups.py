@@ -8,13 +8,13 @@ import pytest
 from kordon.codecs import apis
 from kordon.codecs.messages import request, response
 from kordon.proxy.core import verdicts
-from kordon.proxy.handlers.share_group_heartbeat import ShareGroupHeartbeat
+from kordon.proxy.handlers.share_group_heartbeat import RefusedShareGroupHeartbeat
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.messages.as_read import as_read
 
-HANDLERS = {each.key: each for each in (ShareGroupHeartbeat(), StreamsGroupHeartbeat())}
+HANDLERS = {each.key: each for each in (RefusedShareGroupHeartbeat(), StreamsGroupHeartbeat())}
 INVALID_REQUEST, TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION = 42, 29, 30, 35
 
 

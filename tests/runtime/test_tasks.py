@@ -83,6 +83,8 @@ STARTED = {
     "begin_transaction": "the commit begins it",
     "_ask_all": "whoever waits asks again",
     "_take": "begun again with the next tick",
+    "_give_back": "what a member had is given again when its lock has expired",
+    "read_ahead": "whoever waits for records has a limit",
     "_take_out": "what it leaves counts for nothing, and retention takes it",
     "_refuse_second": "the wish is found again",
     "_find": "a failure ends the controller's role",
