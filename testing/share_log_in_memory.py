@@ -21,18 +21,24 @@ class SharedRecords:
         self.followers: list[ShareLog] = []
         self.between: Callable[[], None] = lambda: None
         """Happens before a write lands."""
+        self.now_ms = 1_000
+        """The time of records that are written."""
 
     def follow(self, log: ShareLog) -> None:
-        """Has a worker read all that stands here, and all that comes."""
+        """Has a worker read all that stands here from where it is, and all that comes."""
         self.followers.append(log)
-        for offset, each in enumerate(self.records):
-            log.log.on_record(Record(each.key, each.value, offset))
+        for offset in range(log.read_to, len(self.records)):
+            self._tell(log, offset)
+
+    def _tell(self, log: ShareLog, offset: int) -> None:
+        key, value = self.records[offset]
+        log.log.on_record(Record(key, value, offset, timestamp_ms=self.now_ms))
 
     def put(self, key: str, value: bytes | None) -> None:
         """Writes a record."""
         self.records.append(NewRecord(key, value))
         for log in self.followers:
-            log.log.on_record(Record(key, value, len(self.records) - 1))
+            self._tell(log, len(self.records) - 1)
 
     @property
     def standing(self) -> list[str]:

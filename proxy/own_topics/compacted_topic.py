@@ -34,6 +34,7 @@ class CompactedTopic:
         own_configs: Topic configs that others of Kordon's topics do not have.
         when_lost: Why nobody has to do anything when it is lost; empty: it must not be.
         partitions: How many it has.
+        may_have_more: Whether partitions that somebody adds are left unused; otherwise the topic is unfit then.
     """
 
     name: str
@@ -42,6 +43,7 @@ class CompactedTopic:
     own_configs: Mapping[str, str] = field(default_factory=dict)
     when_lost: str = ""
     partitions: int = 1
+    may_have_more: bool = False
 
     def configs(self, replicas: int) -> dict[str, str]:
         """Returns the topic configs of a new one."""
@@ -75,8 +77,9 @@ class CompactedTopic:
             raise OwnTopicUnfit(f"{self.name}: {problem}")
 
     def _problem(self, partitions: int, found: Mapping[str, str | None]) -> str | None:
-        if partitions != self.partitions:
+        if partitions != self.partitions and not (self.may_have_more and partitions > self.partitions):
             cure = f"; delete it, and Kordon makes it anew: {self.when_lost}" if self.when_lost else ""
+            cure = "; add partitions" if self.may_have_more else cure
             return f"has {partitions} partitions, and must have {self.partitions}{cure}"
         policy, wanted = found.get(_POLICY) or "", self.own_configs.get(_POLICY, "compact")
         if "compact" not in policy or ("delete" in policy and "delete" not in wanted):
@@ -119,6 +122,8 @@ SHARE_GROUPS: Final = CompactedTopic(
     "share_groups",
     "what share groups have done",  # nobody else has that, so nothing is taken out by its age
     {"segment.bytes": str(10 * 1024 * 1024)},
+    partitions=50,  # for good: proxies that found a group in different partitions would give its records twice
+    may_have_more=True,
 )
 """Who has which records in hand in share groups, and what they have done (`ordering/share/lock_records.py`)."""
 PRODUCERS: Final = CompactedTopic(

@@ -1,4 +1,8 @@
-"""What groups have done, offset by offset, as all proxies know it: claims in `__kordon.individual_commits`."""
+"""What groups have done, offset by offset, as all proxies know it: claims in `__kordon.individual_commits`.
+
+The topic has as many partitions as `__consumer_offsets` when it is made, and a group's claims are in the partition of
+the same number as its commits.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ class IndividualCommits:
         key = key_with(writer)
         self._logs = LogsOfGroups(
             brokers,
-            replace(INDIVIDUAL_COMMITS, name=topic),
+            replace(INDIVIDUAL_COMMITS, name=topic, partitions=0),
             lambda brokers, topic, partition: ClaimsLog(brokers, topic, partition, key),
         )
         self._most_bytes = most_bytes

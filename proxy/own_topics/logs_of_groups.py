@@ -1,7 +1,6 @@
-"""One of Kordon's own topics with as many partitions as `__consumer_offsets`, as one worker reads it.
+"""One of Kordon's own topics that has what it says of a group in one of its partitions, as one worker reads it.
 
-What the topic says of a group is in the partition of the same number as the group's commits. A worker reads a partition
-from when the first client of such a group asks until nobody has asked for ten minutes.
+A worker reads a partition from when the first client of such a group asks until nobody has asked for ten minutes.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class LogsOfGroups(Generic[_Log]):
     """The partitions of the topic that are read.
 
     Args:
-        topic: Whatever number of partitions it says.
+        topic: With 0 partitions it has as many as `__consumer_offsets` when it is made.
         make: Makes what reads a partition.
     """
 
@@ -63,7 +62,7 @@ class LogsOfGroups(Generic[_Log]):
         self.tally = LogTally()
         """Of partitions that are not read any more."""
         self._brokers = brokers
-        self._topic = replace(topic, partitions=0)
+        self._as_asked = self._topic = topic
         self._make = make
         self._logs: dict[int, _Log] = {}
         self._one_at_a_time = asyncio.Lock()
@@ -152,7 +151,7 @@ class LogsOfGroups(Generic[_Log]):
                     each.sweep()
                 if any(each.log.problem is not None for each in self._logs.values()):
                     await self._close(*self._logs)
-                    self._topic = replace(self._topic, partitions=0)
+                    self._topic = self._as_asked
 
     async def _close(self, *partitions: int) -> None:
         for partition in partitions:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
+from functools import reduce
 from typing import Final
 
 from kordon.proxy.kafka.brokers import Brokers
@@ -12,7 +14,8 @@ from kordon.proxy.own_topics.claims_log import key_with
 from kordon.proxy.own_topics.compacted_topic import SHARE_GROUPS, CompactedTopic, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import LogTally
 from kordon.proxy.own_topics.logs_of_groups import LogsOfGroups
-from kordon.proxy.own_topics.share_log import ShareLog
+from kordon.proxy.own_topics.share_log import HeldShares, ShareLog
+from kordon.proxy.own_topics.share_partition import OUTCOMES
 
 _LOOK_SECONDS: Final = 0.25
 """Between looks at what all takes in memory."""
@@ -38,14 +41,16 @@ class ShareGroups:
         is_served: bool = True,
     ) -> None:
         self.is_served: Final = is_served
+        self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
+        """What has become of records."""
         key = key_with(writer, KIND)
 
         def make(brokers: Brokers, topic: CompactedTopic, partition: int) -> ShareLog:
-            return ShareLog(brokers, topic, partition, key, lambda: self.is_full)
+            return ShareLog(brokers, topic, partition, key, is_full=lambda: self.is_full, outcomes=self.outcomes)
 
         self._logs = LogsOfGroups(brokers, replace(SHARE_GROUPS, name=topic), make)
         self._most_bytes = most_bytes
-        self._is_full = False
+        self._held = HeldShares()
         self._looked_at = float("-inf")
 
     async def of_group(self, group_id: str) -> ShareLog:
@@ -63,10 +68,15 @@ class ShareGroups:
     @property
     def is_full(self) -> bool:
         """Whether nothing more is to be given away, as it was when somebody last looked."""
+        return self.held().bytes >= self._most_bytes
+
+    def held(self) -> HeldShares:
+        """Returns what is known of all groups, as it was at most a quarter of a second ago."""
         now = time.monotonic()
         if now - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at, self._is_full = now, sum(each.bytes for each in self._logs) >= self._most_bytes
-        return self._is_full
+            self._looked_at = now
+            self._held = reduce(HeldShares.joined, (each.held() for each in self._logs), HeldShares())
+        return self._held
 
     def counts(self) -> LogTally:
         """Returns what is counted of all partitions, since the worker has begun."""

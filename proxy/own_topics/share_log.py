@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Final
 
 from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
@@ -27,6 +29,35 @@ _BYTES_OF_RECORD: Final = 300
 _BYTES_OF_RANGE: Final = 16
 
 
+@dataclass(frozen=True, slots=True)
+class HeldShares:
+    """What a worker knows of share groups."""
+
+    places: int = 0
+    """Groups and partitions."""
+    in_hand: int = 0
+    """Records that members have."""
+    looked: int = 0
+    """Records that were looked at ahead of what is done."""
+    blocked: int = 0
+    """Records that were given as often as may be, and hold up what comes behind them."""
+    bytes: int = 0
+    """What it takes in memory, about."""
+    log_bytes: int = 0
+    """Of the records of the log that count."""
+    oldest_ms: int | None = None
+    """When a record was written since which some group has had the same offset open; None: none has any."""
+
+    def joined(self, other: HeldShares) -> HeldShares:
+        """Returns what both come to."""
+        sums = {each: getattr(self, each) + getattr(other, each) for each in _SUMMED}
+        oldest = [each.oldest_ms for each in (self, other) if each.oldest_ms is not None]
+        return replace(self, **sums, oldest_ms=min(oldest, default=None))
+
+
+_SUMMED: Final = tuple(each.name for each in fields(HeldShares) if each.name != "oldest_ms")
+
+
 class ShareLog:
     """What share groups have in hand and have done, of the groups whose records are in one partition of the log.
 
@@ -34,6 +65,7 @@ class ShareLog:
         topic: With its number of partitions.
         key: Makes the key of a new record, which no other record has (`claims_log.py::key_with`).
         is_full: Whether the worker keeps all that it may.
+        outcomes: Is told what becomes of records (`share_partition.py::OUTCOMES`).
     """
 
     def __init__(
@@ -42,7 +74,9 @@ class ShareLog:
         topic: CompactedTopic,
         partition: int,
         key: Callable[[PlaceKey], str],
+        *,
         is_full: Callable[[], bool] = lambda: False,
+        outcomes: Counter[str] | None = None,
     ) -> None:
         self.read_to = 0
         """All records before this offset are known."""
@@ -53,6 +87,7 @@ class ShareLog:
         """When somebody asked for it last."""
         self._key = key
         self._is_full = is_full
+        self.outcomes: Counter[str] = Counter() if outcomes is None else outcomes
         self._states: dict[PlaceKey, ShareState] = {}
         self._partitions: dict[PlaceKey, SharePartition] = {}
         self._tasks = Tasks()
@@ -66,13 +101,21 @@ class ShareLog:
         await self._tasks.stop()
         await self.log.close()
 
-    @property
-    def bytes(self) -> int:
-        """What all of it takes in memory, about; it walks through all groups."""
-        known = self._states.values()
-        records = sum(each.held for each in known) + sum(len(each.window) for each in self._partitions.values())
+    def held(self) -> HeldShares:
+        """Returns what all of it comes to; it walks through all groups."""
+        known, served = [*self._states.values()], [*self._partitions.values()]
+        looked = sum(len(each.window) for each in served)
+        records = looked + sum(each.held for each in known)
         ranges = sum(each.place.ranges for each in known)
-        return _BYTES_OF_PLACE * len(self._states) + _BYTES_OF_RECORD * records + _BYTES_OF_RANGE * ranges
+        return HeldShares(
+            places=len(known),
+            in_hand=sum(each.locks.in_hand for each in known),
+            looked=looked,
+            blocked=sum(each.blocked for each in served),
+            bytes=_BYTES_OF_PLACE * len(known) + _BYTES_OF_RECORD * records + _BYTES_OF_RANGE * ranges,
+            log_bytes=sum(each.log_bytes for each in known),
+            oldest_ms=min((each.waits_since_ms for each in known if each.is_open), default=None),
+        )
 
     @property
     def is_full(self) -> bool:
@@ -138,7 +181,10 @@ class ShareLog:
             if said is None:
                 return
             state = self._states[place] = ShareState()
+        opened_at = state.done.stable if state.is_open else None
         state.apply(record.key, record.offset, said, clock(), size_of(NewRecord(record.key, record.value)))
+        if not state.is_open or opened_at != state.done.stable:
+            state.waits_since_ms = record.timestamp_ms
         if not state.records:
             del self._states[place]
         served = self._partitions.get(place)

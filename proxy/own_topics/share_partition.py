@@ -6,6 +6,7 @@ The decisions are those of `ordering/share/`. This reads what is written back, a
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
@@ -31,6 +32,10 @@ LOOK_AT_ONCE: Final = 500
 """Records (max.poll.records of Java)."""
 MOST_AHEAD: Final = 10_000
 """Records that are looked at from the first on that is not done. A key that is blocked for so long holds others up."""
+OUTCOMES: Final = ("given", "missed", "accepted", "released", "rejected", "renewed", "archived", "refused")
+"""What becomes of records: a member is given one, or another worker was faster; what its member makes of it; it was
+given as often as may be, and is done with. Of what is refused the rows of requests are counted."""
+_OF_KINDS: Final = ("", "accepted", "released", "rejected", "renewed")
 _IDLE_SECONDS: Final = 60.0
 
 
@@ -45,6 +50,11 @@ class LogOfPlaces(Protocol):
     @property
     def is_full(self) -> bool:
         """Whether nothing more is to be kept in memory."""
+        ...
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """What becomes of records (`OUTCOMES`)."""
         ...
 
     def state_of(self, place: PlaceKey) -> ShareState:
@@ -111,6 +121,8 @@ class SharePartition:
         """Offsets of locks that are being written: nobody else is to ask for these meanwhile."""
         self._log = log
         self._used_at = clock()
+        self.blocked = 0
+        """Records that were given as often as may be and hold up others, as it was seen last."""
 
     def is_in_use(self) -> bool:
         """Whether somebody has asked for records within a minute, or is being given some."""
@@ -177,9 +189,19 @@ class SharePartition:
         if not judged.is_sure:
             await self._log.read_to_end()
             judged = self._judge(session, batches, may_renew=may_renew)
-        if judged.code is not Code.NONE:
-            return judged.code
-        return await self._say(judged, terms)
+        code = judged.code or await self._say(judged, terms)
+        self._count(code, batches)
+        return code
+
+    def _count(self, code: Code, batches: Sequence[AcknowledgementBatch]) -> None:
+        outcomes = self._log.outcomes
+        if code:
+            outcomes["refused"] += 1
+            return
+        for first, last, kinds in batches:
+            for kind in kinds:
+                if kind:
+                    outcomes[_OF_KINDS[kind]] += last - first + 1 if len(kinds) == 1 else 1
 
     def _judge(
         self, session: str, batches: Sequence[AcknowledgementBatch], *, may_renew: bool
@@ -255,6 +277,7 @@ class SharePartition:
             return Acquired()
         kept = terms._replace(lock_seconds=_kept_seconds(terms))
         wanted = acquiring.acquire(state, self.window, kept, wish, began, under_way=self._under_way)
+        self.blocked = wanted.blocked
         said: list[Said] = [*wanted.outcomes, *wanted.locks]
         if not said:
             return Acquired()
@@ -264,10 +287,14 @@ class SharePartition:
             keys = await self._write(said)
         finally:
             self._under_way -= offsets
-        send_before = began + SEND_WITHIN_SECONDS
+        records = acquiring.given(self.state, self.window, keys[len(wanted.outcomes) :])
+        outcomes, send_before = self._log.outcomes, began + SEND_WITHIN_SECONDS
+        outcomes["archived"] += sum(len(each.ended) for each in wanted.outcomes)
+        outcomes["missed"] += len(offsets) - len(records)
         if clock() > send_before:
             return Acquired()
-        return Acquired(acquiring.given(self.state, self.window, keys[len(wanted.outcomes) :]), send_before)
+        outcomes["given"] += len(records)
+        return Acquired(records, send_before)
 
     async def _write(self, said: Sequence[Said]) -> list[str]:
         """Writes records, and reads them back; raises UpstreamUnavailable if the log was lost meanwhile."""

@@ -34,6 +34,8 @@ class Wanted(NamedTuple):
     locks: Sequence[Lock] = ()
     outcomes: Sequence[LockOutcome] = ()
     """Of records that have been given too often, and of offsets that no record has."""
+    blocked: int = 0
+    """Records that have been given too often and hold up their keys, as far as it has looked."""
 
 
 class GivenRecord(NamedTuple):
@@ -74,7 +76,7 @@ def acquire(
         Lock(state.incarnation, wish.member, turn, tries, Ranges((each, each + 1) for each in offsets))
         for (turn, tries), offsets in sorted(picked.by_turn.items())
     ]
-    return Wanted(locks, [*_archived(state, window, picked.spent), *_passed(state, window)])
+    return Wanted(locks, [*_archived(state, window, picked.spent), *_passed(state, window)], picked.blocked)
 
 
 class _Picked:
@@ -91,6 +93,8 @@ class _Picked:
         """Offsets by turn and tries of their locks."""
         self.spent: list[int] = []
         """Offsets of records that have been given too often, and are done with."""
+        self.blocked = 0
+        """Records that have been given too often, and hold up their keys."""
         self._terms = terms
         self._busy = busy
 
@@ -118,6 +122,8 @@ class _Picked:
             self.left -= 1
         elif self._terms.archives:
             self.spent.append(offset)
+        else:
+            self.blocked += 1
         self.hold_up(key)
 
     def hold_up(self, key: int | None) -> None:

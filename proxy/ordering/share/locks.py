@@ -21,6 +21,8 @@ from kordon.proxy.ordering.claims import Done
 
 NO_TURN: Final = 0
 """Of what was never given."""
+_BYTES: Final = 150
+"""Of a lock's record beside its offsets."""
 MOST_TURNS: Final = 2**31 - 1
 """No lock has a later turn."""
 
@@ -72,6 +74,8 @@ class Locks:
     """The locks of one group and partition, in one incarnation of its progress."""
 
     def __init__(self) -> None:
+        self.in_hand = 0
+        """Records whose locks have not ended; of some of them the time may be over."""
         self._held: dict[int, Held] = {}
         self._standing: dict[str, Lock] = {}
 
@@ -97,6 +101,11 @@ class Locks:
         """Returns the lock of a record, also if it has ended; None: it has none."""
         return self._held.get(offset)
 
+    @property
+    def size(self) -> int:
+        """How many bytes the records of locks have, about."""
+        return sum(_BYTES + 2 * len(each.offsets) for each in self._standing.values())
+
     def take(self, key: str, lock: Lock, done: Done, now: float) -> None:
         """Takes in a lock.
 
@@ -110,6 +119,7 @@ class Locks:
             for offset in range(begin, end):
                 before = self._held.get(offset)
                 if not done.has(offset) and (before is None or is_later(lock.turn, before.turn)):
+                    self.in_hand += before is None or before.is_over
                     self._held[offset] = Held(key, lock.member, lock.turn, lock.tries, now)
 
     def end(self, outcome: LockOutcome) -> None:
@@ -118,6 +128,7 @@ class Locks:
             for offset in range(begin, end):
                 held = self._held.get(offset)
                 if held is not None and ends(outcome.turn, held.turn):
+                    self.in_hand -= not held.is_over
                     held.is_over = True
 
     def take_out(self, key: str) -> None:
@@ -129,6 +140,7 @@ class Locks:
             for offset in range(begin, end):
                 held = self._held.get(offset)
                 if held is not None and held.key == key:
+                    self.in_hand -= not held.is_over
                     del self._held[offset]
 
     def outlived(self, done: Done, read_before: float) -> list[str]:

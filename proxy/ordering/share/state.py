@@ -20,6 +20,8 @@ class ShareState:
 
     def __init__(self) -> None:
         self.place = Place()
+        self.waits_since_ms = 0
+        """When a record was written by which something was open from the offset on that is not done now."""
         self._locks: dict[int, Locks] = {}
         """By incarnation."""
         self._none: Final = Locks()
@@ -45,9 +47,19 @@ class ShareState:
         return self.place.records + sum(len(each) for each in self._locks.values())
 
     @property
+    def log_bytes(self) -> int:
+        """How many bytes they have, about."""
+        return self.place.size + sum(each.size for each in self._locks.values())
+
+    @property
     def held(self) -> int:
         """How many records have a lock."""
         return sum(each.held for each in self._locks.values())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something is in hand, or done behind what is not."""
+        return self.locks.in_hand > 0 or len(self.done.ranges) > 0
 
     def apply(self, key: str, offset: int, said: Said | None, now: float, size: int = 0) -> None:
         """Takes in a record.
