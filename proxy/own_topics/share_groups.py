@@ -16,6 +16,7 @@ from kordon.proxy.own_topics.followed_log import LogTally
 from kordon.proxy.own_topics.logs_of_groups import LogsOfGroups
 from kordon.proxy.own_topics.share_log import HeldShares, ShareLog
 from kordon.proxy.own_topics.share_partition import OUTCOMES
+from kordon.proxy.runtime.clock import now_ms
 
 _LOOK_SECONDS: Final = 0.25
 """Between looks at what all takes in memory."""
@@ -77,6 +78,11 @@ class ShareGroups:
             self._looked_at = now
             self._held = reduce(HeldShares.joined, (each.held() for each in self._logs), HeldShares())
         return self._held
+
+    def oldest_seconds(self) -> float:
+        """Returns for how long some group has had the same offset open while it goes on behind it; 0: none has any."""
+        oldest_ms = self.held().oldest_ms
+        return 0.0 if oldest_ms is None else max(0.0, (now_ms() - oldest_ms) / 1000)
 
     def counts(self) -> LogTally:
         """Returns what is counted of all partitions, since the worker has begun."""
