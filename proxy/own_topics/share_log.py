@@ -114,7 +114,7 @@ class ShareLog:
             blocked=sum(each.blocked for each in served),
             bytes=_BYTES_OF_PLACE * len(known) + _BYTES_OF_RECORD * records + _BYTES_OF_RANGE * ranges,
             log_bytes=sum(each.log_bytes for each in known),
-            oldest_ms=min((each.waits_since_ms for each in known if each.is_open), default=None),
+            oldest_ms=min((each.state.waits_since_ms for each in served if each.is_waited_for()), default=None),
         )
 
     @property

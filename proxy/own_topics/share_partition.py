@@ -128,6 +128,10 @@ class SharePartition:
         """Whether somebody has asked for records within a minute, or is being given some."""
         return bool(self._under_way) or clock() - self._used_at < _IDLE_SECONDS
 
+    def is_waited_for(self) -> bool:
+        """Whether it has members, and goes on behind an offset that is open."""
+        return self.is_in_use() and self.state.is_open
+
     @property
     def state(self) -> ShareState:
         """What this worker has read; it must not be changed."""
