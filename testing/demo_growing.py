@@ -24,6 +24,7 @@ from kordon.testing.proxy_process import ProxyProcess
 
 TOPIC: Final = "orders"
 SECONDS: Final = 40.0
+"""For which producers send."""
 RESIZE_TO: Final = (6, 3)
 """After a third of the time, and after two."""
 _SIZES: Final = " → ".join(map(str, (3, *RESIZE_TO)))
@@ -41,14 +42,11 @@ RESIZE_SECONDS: Final = 40.0
 """The dead proxy may still be serving for a lease's time (20 s), which a change of partitions waits out."""
 
 
-def grow_and_shrink(
-    console: Console, *, audited: bool = False, seconds: float = SECONDS, program: str = "kordon.proxy"
-) -> list[str]:
+def grow_and_shrink(console: Console, *, audited: bool = False) -> list[str]:
     """Runs it.
 
     Args:
         audited: Also record what the proxies decide, and have Spark check it.
-        seconds: For which producers send; what happens meanwhile does so earlier in less time.
 
     Returns:
         What was wrong.
@@ -57,21 +55,19 @@ def grow_and_shrink(
     with Cluster.start(config={"authorizer.class.name": ""}) as cluster:
         bootstrap = cluster.bootstrap()
         config = {**(RECORDED if audited else {}), "ordering": {"transactions": True}}
-        outcome, uncounted = _through_two_proxies(console, bootstrap, config, seconds, program)
+        outcome, uncounted = _through_two_proxies(console, bootstrap, config)
         show(console, outcome, f"{TOPIC}: {_SIZES} partitions, one of two proxies killed")
         console.print(WORDS, highlight=False)
         return _wrong(outcome) + uncounted + (audit_and_break(console, bootstrap) if audited else [])
 
 
-def _through_two_proxies(
-    console: Console, bootstrap: str, config: Mapping[str, Any], seconds: float, program: str
-) -> tuple[Outcome, list[str]]:
+def _through_two_proxies(console: Console, bootstrap: str, config: Mapping[str, Any]) -> tuple[Outcome, list[str]]:
     """Returns what came of the run, and what is wrong with the words and lines that came of it meanwhile."""
     with (
-        ProxyProcess.start(bootstrap, config=config, program=program) as first,
-        ProxyProcess.start(bootstrap, config=config, program=program) as second,
+        ProxyProcess.start(bootstrap, config=config) as first,
+        ProxyProcess.start(bootstrap, config=config) as second,
         exact_count([first.bootstrap, second.bootstrap]) as count,
-        copied_files([first.bootstrap, second.bootstrap], seconds) as files,
+        copied_files([first.bootstrap, second.bootstrap], SECONDS) as files,
     ):
         admin = create_managed(first.bootstrap, TOPIC, {"log_level": "0"})
         console.print(
@@ -92,9 +88,9 @@ def _through_two_proxies(
         plan = Plan(
             bootstraps=[first.bootstrap, second.bootstrap],
             topic=TOPIC,
-            seconds=seconds,
+            seconds=SECONDS,
             resize_to=RESIZE_TO,
-            actions=[Action(KILL_AT * seconds, "kill -9 of a proxy", second.kill)],
+            actions=[Action(KILL_AT * SECONDS, "kill -9 of a proxy", second.kill)],
         )
         with console.status("clients start") as status:
             outcome = Run(plan, change, status.update).run()

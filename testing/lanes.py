@@ -8,11 +8,10 @@ that the others leave alone, and one with those that start their own. A cluster 
 nobody uses are a tenth of a processor. Tests that need no broker are run meanwhile by two others, at a lower priority
 (nice), so that nobody who waits for an answer waits for them: those that run programs, and what is quick. With the
 former go the tests marked `beside`, which have a cluster of their own. It begins with the tests that share a Spark:
-each process that had one would spend 15 s of processor time on its start. The container image is begun at once by one
-of the four, as nothing takes longer. A process that is done with its lane helps with the next, file by file, and with
-those that would need a cluster of another process last.
+each process that had one would spend 15 s of processor time on its start. A process that is done with its lane helps
+with the next, file by file, and with those that would need a cluster of another process last.
 
-With `--quick` only those are run that need no broker, Spark, Java, browser or image, by three processes. With
+With `--quick` only those are run that need no broker, Spark, Java or browser, by three processes. With
 `--at-most MINUTES` a run that takes longer has failed.
 """
 
@@ -42,7 +41,6 @@ ORDINARY: Final = "ordinary"
 SECURE: Final = "secure"
 THREE: Final = "three"
 OWN: Final = "own"
-IMAGE: Final = "image"
 SPARK: Final = "spark"
 BESIDE: Final = "beside"
 PLAIN: Final = "plain"
@@ -59,14 +57,14 @@ _PROCESSES: Final = {
     LED: [LED, OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, SPARK, PLAIN],
     SPARE: [SPARE, STRICT, OWN, BESIDE, THREE, SECURE, ORDINARY, LED, SPARK, PLAIN],
     ORDINARY: [ORDINARY, SECURE, THREE, OWN, BESIDE, STRICT, SPARE, LED, SPARK, PLAIN],
-    OWN: [IMAGE, OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, LED, SPARK, PLAIN],
+    OWN: [OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, LED, SPARK, PLAIN],
     BESIDE: [SPARK, BESIDE, PLAIN],
     PLAIN: [PLAIN],
 }
 """The lanes that each runs tests of, in this order; what the first says is shown as it comes."""
 _QUICK: Final = {"quick": [PLAIN], "quick beside": [PLAIN], "quick too": [PLAIN]}
 """The same where only what is quick is run."""
-_LONG: Final = ("beside", IMAGE, SPARK)
+_LONG: Final = ("beside", SPARK)
 """Marks of tests that take minutes: each lane begins with their files."""
 _LONGEST: Final = ("test_audit_of_faults.py", "test_simulation.py", "test_service.py")
 """Files of which one process has long to do: if they were begun late, all others would wait for them."""
@@ -104,7 +102,7 @@ def lane_of(item: pytest.Item) -> str:
     """Says in which of them a test is run."""
     fixtures = getattr(item, "fixturenames", ())
     if item.get_closest_marker("beside") or not _needs_brokers(item):
-        kinds = {IMAGE: bool(item.get_closest_marker(IMAGE)), SPARK: "spark" in fixtures, BESIDE: _needs_programs(item)}
+        kinds = {SPARK: "spark" in fixtures, BESIDE: _needs_programs(item)}
         return next((lane for lane, is_of_it in kinds.items() if is_of_it), PLAIN)
     return next((lane for cluster, lane in _LANES_OF_CLUSTERS.items() if cluster in fixtures), OWN)
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.skipif(BUMPED_EPOCHS.is_missing, r
 FILES = 3
 
 
-@pytest.fixture(params=["bare", "kordon"])
+@pytest.fixture(params=[pytest.param("bare", marks=pytest.mark.deep), "kordon"])
 def tails(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> Iterator[Tails]:
     """Three files, and nobody who copies them yet."""
     bootstrap, config = cluster.bootstrap(), dict[str, str]()
@@ -37,8 +37,10 @@ def tails(request: pytest.FixtureRequest, cluster: Cluster, tmp_path: Path) -> I
 
 @pytest.mark.parametrize(
     ("mortal", "heirs"),
-    [([JAVA, KAFKA_PYTHON], [SDK]), ([LIBRDKAFKA], [LIBRDKAFKA, LIBRDKAFKA])],
-    ids=["mixed", "librdkafka"],
+    [
+        pytest.param([JAVA, KAFKA_PYTHON], [SDK], id="mixed"),
+        pytest.param([LIBRDKAFKA], [LIBRDKAFKA, LIBRDKAFKA], id="librdkafka", marks=pytest.mark.deep),
+    ],
 )
 def test_lines_are_copied_once_though_programs_are_killed(tails: Tails, mortal: list[str], heirs: list[str]) -> None:
     """Each of three programs has a file; those that are killed leave theirs, in the middle of it, to the others."""

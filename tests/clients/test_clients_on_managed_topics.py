@@ -154,6 +154,7 @@ def test_kafka_streams(proxy: ProxyProcess, start: Callable[[Sequence[str]], Pro
     program.finish()
 
 
+@pytest.mark.deep
 def test_spark(proxy: ProxyProcess, start: Callable[[Sequence[str]], Program], tmp_path: Path) -> None:
     """Structured Streaming copies a managed topic to another one, with failOnDataLoss."""
     left_out("spark")

@@ -26,7 +26,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import read, write
 from kordon.testing.ports import free_ports
 
-pytestmark = [pytest.mark.image, pytest.mark.beside, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.beside, pytest.mark.deep, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache" / "image"
@@ -298,7 +298,6 @@ def carry_records(bootstrap: str, listen: range) -> None:
     assert [int(message.value() or b"-1") for message in read(client, topic, 100)] == list(range(100))
 
 
-@pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_the_auditors_image_judges_decisions_and_writes_to_its_volume_only(auditor: Engine, tmp_path: Path) -> None:
     """As nobody in particular, with nothing fetched at run time; Spark's own files go to the other volume, /tmp."""

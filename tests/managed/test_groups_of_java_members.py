@@ -100,6 +100,7 @@ def are_fair(kind: str, shares: list[list[int]]) -> bool:
     return is_whole and {len(each) for each in shares} == {4} and shares == SHAPES.get(kind, shares)
 
 
+@pytest.mark.deep
 def test_every_assignor_does_as_on_an_ordinary_topic(proxy: ProxyProcess, members: Members) -> None:
     """Each gives all virtual partitions out once, as Kafka would; no resize takes any from anybody."""
     topic = "assigned"
@@ -122,7 +123,7 @@ def test_every_assignor_does_as_on_an_ordinary_topic(proxy: ProxyProcess, member
     assert members.events == before
 
 
-@pytest.mark.parametrize("kind", ["range", "kip848-uniform"])
+@pytest.mark.parametrize("kind", [pytest.param("range", marks=pytest.mark.deep), "kip848-uniform"])
 def test_static_members_come_back_to_what_they_had(proxy: ProxyProcess, members: Members, kind: str) -> None:
     """Within the session timeout, over a resize, and nobody else notices; a second one of the same name is an error."""
     topic = f"static-{kind}"

@@ -19,7 +19,7 @@ from kordon.testing.managed_clients import create_ordinary, set_configs
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.broker, pytest.mark.deep, pytest.mark.timeout(120)]
 ATTEMPTS = 3
 PROGRAM = PROJECT / "tests" / "clients" / "java" / "BumpedProducer.java"
 

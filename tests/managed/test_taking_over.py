@@ -37,7 +37,7 @@ def kordon_topics(*arguments: str) -> Result:
     return CliRunner().invoke(main, ["topics", *arguments], catch_exceptions=False)
 
 
-@pytest.mark.parametrize("takeover", ["online", "delivering"])
+@pytest.mark.parametrize("takeover", ["online", pytest.param("delivering", marks=pytest.mark.deep)])
 @pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason)
 def test_no_client_notices_that_its_topic_is_taken_over_and_grown(proxies: list[ProxyProcess], takeover: str) -> None:
     """Java, librdkafka (another hash) and aiokafka write, three kinds of groups read: the checker finds nothing."""

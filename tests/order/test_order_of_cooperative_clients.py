@@ -63,6 +63,7 @@ def test_a_managed_topic_grows_and_shrinks_under_cooperative_members_that_are_ki
         kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
 
 
+@pytest.mark.deep
 def test_an_ordinary_topic_of_bare_brokers_is_handled_by_members_that_are_killed(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
@@ -73,6 +74,7 @@ def test_an_ordinary_topic_of_bare_brokers_is_handled_by_members_that_are_killed
     kept(played(plan, tmp_path, lambda count: None))
 
 
+@pytest.mark.deep
 def test_physical_partitions_grow_and_shrink_under_cooperative_members_that_are_killed(
     open_cluster: Cluster, tmp_path: Path
 ) -> None:

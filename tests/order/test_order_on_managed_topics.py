@@ -5,26 +5,19 @@ import io
 import pytest
 from rich.console import Console
 
-from kordon.testing import short_leases
 from kordon.testing.broker_features import NEW_GROUPS
-from kordon.testing.demo_growing import SECONDS, grow_and_shrink
+from kordon.testing.demo_growing import grow_and_shrink
 
 pytestmark = [
     pytest.mark.broker,
+    pytest.mark.deep,
     pytest.mark.timeout(900),
     pytest.mark.skipif(NEW_GROUPS.is_missing, reason=NEW_GROUPS.reason),
 ]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "program"),
-    [
-        pytest.param(20.0, short_leases.PROGRAM, id="short"),
-        pytest.param(SECONDS, "kordon.proxy", id="demo", marks=pytest.mark.deep),
-    ],
-)
-def test_growth_shrink_and_a_killed_proxy_break_no_promise(seconds: float, program: str) -> None:
+def test_growth_shrink_and_a_killed_proxy_break_no_promise() -> None:
     """The second half of the demo: three kinds of producers and of groups, members coming and going."""
     told = io.StringIO()
-    wrong = grow_and_shrink(Console(file=told, width=140), seconds=seconds, program=program)
+    wrong = grow_and_shrink(Console(file=told, width=140))
     assert wrong == [], told.getvalue()

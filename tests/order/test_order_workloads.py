@@ -21,6 +21,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.deep
 def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProcess) -> None:
     """Members come and go, some without a commit; nothing is lost, doubled or out of order."""
     topic = Topic(kordon.bootstrap, "order-steady")
@@ -35,6 +36,7 @@ def test_topic_that_keeps_its_partitions_keeps_every_promise(kordon: ProxyProces
     assert all(accounts[group].stints > 3 and accounts[group].commits > 0 for group in GROUPS)
 
 
+@pytest.mark.deep
 def test_kafka_reorders_keys_when_a_topic_grows_under_a_backlog(cluster: Cluster, tmp_path: Path) -> None:
     """Records in a key's new partition are processed before those that wait in its old one: why there is Kordon."""
     topic = Topic(cluster.bootstrap(), "order-growing")

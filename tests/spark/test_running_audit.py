@@ -112,6 +112,7 @@ def written(bootstrap: str, topic: str) -> dict[bytes, set[bytes]]:
     return dict(found)
 
 
+@pytest.mark.deep
 @pytest.mark.broker
 def test_a_running_audit_tells_of_its_lag_and_findings_and_goes_on_where_it_was(
     cluster: Cluster, tmp_path: Path
