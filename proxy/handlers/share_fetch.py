@@ -27,7 +27,7 @@ from kordon.codecs.bodies import (
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.api_handler import HeldRequest
 from kordon.proxy.handlers.share_requests import FINAL, INITIAL, ManagedPart, ServedShare, ShareApi, by_topic
-from kordon.proxy.handlers.share_serving import ShareLimits, ServedPartition
+from kordon.proxy.handlers.share_serving import ServedPartition, ShareLimits
 from kordon.proxy.handlers.share_sessions import ShareSession, VirtualPartition
 from kordon.proxy.ordering.share.acquiring import GivenRecord
 from kordon.proxy.topics.managed_topics import ManagedTopics

@@ -16,6 +16,7 @@ from kordon.proxy.decisions.room import RecordRoom
 from kordon.proxy.handlers.alter_configs import AlterConfigs
 from kordon.proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from kordon.proxy.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
+from kordon.proxy.handlers.alter_share_group_offsets import AlterShareGroupOffsets
 from kordon.proxy.handlers.api_handler import ApiHandler, HandlerContext
 from kordon.proxy.handlers.api_versions import ApiVersions, DialectApiVersions
 from kordon.proxy.handlers.caught_up import CaughtUp
@@ -25,12 +26,15 @@ from kordon.proxy.handlers.consumer_group_position import ConsumerGroupPosition
 from kordon.proxy.handlers.create_partitions import CreatePartitions
 from kordon.proxy.handlers.create_topics import CreateTopics
 from kordon.proxy.handlers.delete_acls import DeleteAcls
+from kordon.proxy.handlers.delete_groups import DeleteGroups
 from kordon.proxy.handlers.delete_records import DeleteRecords
+from kordon.proxy.handlers.delete_share_group_offsets import DeleteShareGroupOffsets
 from kordon.proxy.handlers.delete_topics import DeleteTopics
 from kordon.proxy.handlers.describe_acls import DescribeAcls
 from kordon.proxy.handlers.describe_configs import DescribeConfigs
 from kordon.proxy.handlers.describe_groups import DescribeGroups
 from kordon.proxy.handlers.describe_producers import DescribeProducers
+from kordon.proxy.handlers.describe_share_group_offsets import DescribeShareGroupOffsets
 from kordon.proxy.handlers.describe_topic_partitions import DescribeTopicPartitions, DialectDescribeTopicPartitions
 from kordon.proxy.handlers.describe_transactions import DescribeTransactions
 from kordon.proxy.handlers.elect_leaders import ElectLeaders
@@ -59,6 +63,7 @@ from kordon.proxy.handlers.share_acknowledge import ShareAcknowledge
 from kordon.proxy.handlers.share_fetch import ShareFetch
 from kordon.proxy.handlers.share_group_describe import ShareGroupDescribe
 from kordon.proxy.handlers.share_group_heartbeat import RefusedShareGroupHeartbeat, ShareGroupHeartbeat
+from kordon.proxy.handlers.share_offsets import ShareOffsets
 from kordon.proxy.handlers.share_serving import ShareServing
 from kordon.proxy.handlers.source_commits import LastNumbers, SourceCommits
 from kordon.proxy.handlers.source_assignments import HeldOwners, SyncedOwners
@@ -270,7 +275,16 @@ def _of_share_groups(worker: WorkerParts, offsets: ListOffsets) -> list[ApiHandl
         ShareReads(worker.reads, complete, worker.opened_bytes),
         offsets,
     )
-    return [ShareGroupHeartbeat(worker.subscriptions), ShareFetch(sharing), ShareAcknowledge(sharing)]
+    stands = ShareOffsets(groups, offsets)
+    return [
+        ShareGroupHeartbeat(worker.subscriptions),
+        ShareFetch(sharing),
+        ShareAcknowledge(sharing),
+        DescribeShareGroupOffsets(stands),
+        AlterShareGroupOffsets(stands),
+        DeleteShareGroupOffsets(stands),
+        DeleteGroups(stands),
+    ]
 
 
 def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
