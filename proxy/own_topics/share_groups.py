@@ -54,6 +54,11 @@ class ShareGroups:
         self._held = HeldShares()
         self._looked_at = float("-inf")
 
+    @property
+    def topic(self) -> str:
+        """The name of the log."""
+        return self._logs.name
+
     async def of_group(self, group_id: str) -> ShareLog:
         """Returns the log with a group's records when it has been read to its end.
 
