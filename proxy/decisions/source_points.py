@@ -40,7 +40,7 @@ def restart_point(
     Args:
         producer: Producer id and epoch of the transaction; None: it is committed in none.
         asked_after: The worker's newest decision when the client asked.
-        held: The number that the coordinator had, if it was asked; 0: none.
+        held: The number that the coordinator had, if it was asked; 0: none; -1: it did not tell.
     """
     producer_id, producer_epoch = producer or (None, None)
     return Decision(

@@ -159,11 +159,11 @@ class _SourceCommit(ConferredRequest):
                 self._refused[at] = "lower_number"
 
     async def _ask_numbers(self, wanted: Mapping[str, set[int]], ask: Ask) -> dict[tuple[str, int], int]:
-        """Returns the numbers that the group has; 0: it has no restart point there."""
+        """Returns the numbers that the group has; 0: it has no restart point there; -1: the coordinator does not tell."""
         topics = [OffsetFetchRequestTopic(name=name, partition_indexes=sorted(each)) for name, each in wanted.items()]
         asked = OffsetFetchRequest(group_id=self._value.group_id, topics=topics, require_stable=False)
         answer: OffsetFetchResponse = await ask(_FETCH_ROUTE, offset_fetch.REQUEST.build(_FETCH_ROUTE.version, asked))
-        found: dict[tuple[str, int], int] = {}
+        found = {(name, partition): -1 for name, each in wanted.items() for partition in each}
         for topic in answer.topics:
             for row in topic.partitions:
                 if not row.error_code:

@@ -150,6 +150,21 @@ KINDS: Final = {
             "Look whether the group has done what its reset asked for, reset it again if not, and report the finding.",
         ),
         FindingKind(
+            "two-owners",
+            "A source partition was given to two members of a group at once",
+            "See how the client that leads the group shares partitions out, and compare what both have written.",
+        ),
+        FindingKind(
+            "point-fell",
+            "A restart point took the place of a newer one",
+            "Compare it with what topics have of the source, set it (kordon sources alter), and report the finding.",
+        ),
+        FindingKind(
+            "former-owner",
+            "A member committed a restart point of a source partition that another one had taken over",
+            "Look for repeats in what both members have written since, and report the finding.",
+        ),
+        FindingKind(
             "epoch-fell",
             "A transactional producer got an older epoch than an earlier one",
             "Stop one of the two instances with this transactional.id, and report the finding.",

@@ -44,6 +44,7 @@ PROMISES: Final = (
     Promise(number=9, name="KEY-HOME", plain="Of a sample: each key is where its producer sent it."),
     Promise(number=10, name="TXN-WITNESS", plain="Readers got what transactions committed, and all of it."),
     Promise(number=11, name="IC-ALGEBRA", plain="Nothing undone counts as done where groups commit offset by offset."),
+    Promise(number=12, name="SOURCE-OWNER", plain="Each part of a source had one owner, and restart points only rose."),
 )
 
 

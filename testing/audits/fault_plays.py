@@ -6,6 +6,7 @@ order could suffer.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -16,6 +17,7 @@ from typing import Final
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from kordon.client import SourceProducer, SourceRebalancedError
 from kordon.client.partitioning import key_hash
 from kordon.proxy.ordering.layout import Layout
 from kordon.testing.audits.faults import Fault
@@ -37,11 +39,14 @@ from kordon.testing.managed_clients import (
     Sender,
     alter_commit,
     create_managed,
+    create_ordinary,
     read_all,
     read_to_ends,
     resize,
 )
 from kordon.testing.plain_connection import PlainConnection
+from kordon.testing.source_member import SourceMember
+from kordon.testing.waiting import wait_until
 
 PARTITIONS: Final = 3
 GROWN: Final = 4
@@ -54,6 +59,8 @@ TRANSACTIONAL: Final = frozenset({Fault.UNWITNESSED, Fault.HIDDEN_WRITE, Fault.U
 """Plays for a Kordon that takes transactions."""
 INDIVIDUAL: Final = frozenset({Fault.PUSHED_AHEAD, Fault.PUSHED_BACK, Fault.CLAIMED_AFTER_END})
 """Plays for a Kordon that takes individual commits."""
+SOURCED: Final = frozenset({Fault.TWO_OWNERS, Fault.POINT_FELL, Fault.FORMER_OWNER})
+"""Plays on a source topic."""
 GROUP: Final = "one-by-one"
 _PATIENCE_SECONDS: Final = 60.0
 
@@ -227,6 +234,89 @@ def individual_commits(stage: Stage) -> None:
                 taken(each.commit(2, (9, 12)), each.commit(8, (9, 12)))
 
 
+def two_owners(stage: Stage) -> None:
+    """Of two members the one that leads gives the only partition to itself."""
+    make_source(stage)
+    with source_member(stage) as one, source_member(stage) as other:
+        one.begin_join()
+        one.join()
+        one.sync({one.member_id: [0]})
+        other.begin_join()
+        wait_until("the group wants its members", one.is_to_join)
+        one.begin_join()
+        assert (one.join(), other.join()) == (True, False)
+        one.sync({one.member_id: [0], other.member_id: []})
+        other.sync()
+
+
+def point_fell(stage: Stage) -> None:
+    """Somebody sets restart points of a group that has no members, an older one at last."""
+    make_source(stage)
+    with source_member(stage) as operator:
+        assert_accepted(*(operator.commit(each) for each in (1, 3, 2)))
+
+
+def former_owner(stage: Stage) -> None:
+    """A member leaves its group, its heir goes on; and then it commits as if it were a member."""
+    make_source(stage)
+    with source_member(stage) as zombie, source_member(stage) as heir:
+        for number, each in enumerate((zombie, heir), 1):
+            each.begin_join()
+            each.join()
+            each.sync({each.member_id: [0]})
+            assert_accepted(each.commit_in_transaction(number))
+            if each is zombie:
+                each.leave()
+        assert_accepted(zombie.commit_in_transaction(3))
+
+
+def make_source(stage: Stage, partitions: int = 1) -> None:
+    """Makes a source topic under the stage's name."""
+    create_ordinary(stage.proxy, stage.topic, partitions, {"kordon.source": "true"})
+
+
+def source_member(stage: Stage) -> closing[SourceMember]:
+    """Returns a member, or somebody who may become one, of the group on the stage's topic."""
+    return closing(SourceMember(PlainConnection(stage.proxy), stage.topic))
+
+
+def sources(stage: Stage) -> None:
+    """Members of a group come and go while they copy into a managed topic, and no promise is broken."""
+    data = f"{stage.topic}-data"
+    create_managed(stage.proxy, data)
+    make_source(stage, 2)
+    asyncio.run(_copy(stage, data))
+
+
+async def _copy(stage: Stage, data: str) -> None:
+    async with _source(stage) as first:
+        await first.subscribe()
+        await _copy_row(first, data, "1")
+        await _copy_row(first, data, "2")
+        async with _source(stage) as second:
+            await second.subscribe()
+            for number in ("3", "4"):
+                await _copy_row(first, data, number)
+                await _copy_row(second, data, number)
+        await _copy_row(first, data, "5")
+
+
+def _source(stage: Stage) -> SourceProducer:
+    return SourceProducer(bootstrap_servers=stage.proxy, group_id=stage.topic, source_partition_count=None)
+
+
+async def _copy_row(member: SourceProducer, data: str, row: str) -> None:
+    while True:
+        try:
+            async with member.transaction() as points:
+                for each in points:
+                    await member.send(data, row.encode(), key=b"%d" % each)
+                    member.restart_at({each: row})
+        except SourceRebalancedError:
+            continue
+        return
+
+
 def read_committed(stage: Stage, isolation_level: str = "read_committed") -> list[Message]:
     """Reads the stage's topic to its ends."""
     return read_to_ends({"bootstrap.servers": stage.proxy, "isolation.level": isolation_level}, stage.topic)
@@ -366,6 +456,9 @@ PLAYS: Final[Mapping[str, Callable[[Stage], None]]] = MappingProxyType(
         Fault.PUSHED_AHEAD.value: pushed_ahead,
         Fault.PUSHED_BACK.value: pushed_back,
         Fault.CLAIMED_AFTER_END.value: claimed_after_end,
+        Fault.TWO_OWNERS.value: two_owners,
+        Fault.POINT_FELL.value: point_fell,
+        Fault.FORMER_OWNER.value: former_owner,
         Fault.DROPPED_DECISION.value: dropped_decision,
         BYPASS: bypass,
     }

@@ -12,16 +12,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any, Final
 
+from kordon.codecs.bodies import OffsetCommitRequest, OffsetCommitResponse, SyncGroupRequest
 from kordon.codecs.decision import Decision, Kind
 from kordon.codecs.error_codes import Code
 from kordon.proxy.controller.change_steps import ChangeSteps
+from kordon.proxy.core.interception import Ask, Translate
 from kordon.proxy.decisions.backlog import Backlog
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client
-from kordon.proxy.handlers import individual_offset_commit
+from kordon.proxy.handlers import individual_offset_commit, source_assignments, source_commits
+from kordon.proxy.handlers.api_handler import Handled, HeldRequest
 from kordon.proxy.handlers.caught_up import CaughtUp
 from kordon.proxy.member.member_notes import MemberNotes
 from kordon.proxy.ordering import claims, images, write_sequencer, writers
@@ -77,6 +81,12 @@ class Fault(StrEnum):
     """Coordinators get what a member says, whatever others have done (IC-ALGEBRA)."""
     CLAIMED_AFTER_END = "claimed-after-end"
     """Commits of incarnations that have ended are taken (IC-ALGEBRA)."""
+    TWO_OWNERS = "two-owners"
+    """What a leader gives to one member of a group on a source topic, all others get, too (SOURCE-OWNER)."""
+    POINT_FELL = "point-fell"
+    """Restart points are taken, whatever the group has (POINT-KEPT, SOURCE-OWNER)."""
+    FORMER_OWNER = "former-owner"
+    """Restart points in transactions reach coordinators without member and generation (SOURCE-OWNER)."""
     TOLD_AHEAD = "told-ahead"
     """Who reads on for a group is told the end of partitions that the group has not read (HAND-OVER)."""
     DROPPED_DECISION = "dropped-decision"
@@ -218,11 +228,44 @@ def _claimed_after_end() -> None:
     _put(individual_offset_commit._Commit, "_is_newest", _believe)
 
 
+def _two_owners() -> None:
+    kept = source_assignments.SyncedOwners.decide
+
+    def decide(handler: source_assignments.SyncedOwners, held: HeldRequest) -> Handled:
+        asked: SyncGroupRequest = held.read()
+        for row in asked.assignments:
+            row.assignment = asked.assignments[0].assignment
+        held.body = memoryview(bytearray(held.build(asked)))
+        handled = kept(handler, held)
+        return replace(handled, body=bytes(held.body)) if isinstance(handled, Translate) else handled
+
+    _put(source_assignments.SyncedOwners, "decide", decide)
+
+
+def _point_fell() -> None:
+    async def compare(*_: object) -> None:
+        """Refuses nothing."""
+
+    _put(source_commits._SourceCommit, "_compare", compare)
+
+
+def _former_owner() -> None:
+    kept = source_commits._SourceCommit._commit
+
+    async def commit(taken: Any, ask: Ask) -> OffsetCommitResponse | None:
+        asked: OffsetCommitRequest = taken._held.read()
+        asked.generation_id_or_member_epoch, asked.member_id = -1, ""
+        taken._held.body = memoryview(bytearray(taken._held.build(asked)))
+        return await kept(taken, ask)
+
+    _put(source_commits._SourceCommit, "_commit", commit)
+
+
 def _dropped_decision(of: Kind) -> None:
     """The queue is full for one decision of a kind, whichever way it comes."""
     dropped: list[Kind] = []
 
-    def replace(name: str) -> None:
+    def drop(name: str) -> None:
         kept = getattr(Backlog, name)
 
         def take(self: Backlog, decision: Decision | Kind, *more: Any) -> None:
@@ -238,7 +281,7 @@ def _dropped_decision(of: Kind) -> None:
 
     for name in ("add", "add_later"):
         if hasattr(Backlog, name):
-            replace(name)
+            drop(name)
 
 
 class _LateWrite:
@@ -323,4 +366,7 @@ _FAULTS: Final[dict[Fault, Callable[[], None]]] = {
     Fault.PUSHED_AHEAD: _pushed_ahead,
     Fault.PUSHED_BACK: _pushed_back,
     Fault.CLAIMED_AFTER_END: _claimed_after_end,
+    Fault.TWO_OWNERS: _two_owners,
+    Fault.POINT_FELL: _point_fell,
+    Fault.FORMER_OWNER: _former_owner,
 }

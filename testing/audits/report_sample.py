@@ -36,6 +36,7 @@ RULES = (
     (9, "KEY-HOME", "In opened batches, each key lies in the virtual partition to which its producer sent it."),
     (10, "TXN-WITNESS", "What is committed stands behind a witness of its own transaction, and is not hidden."),
     (11, "IC-ALGEBRA", "What coordinators got of groups that commit offset by offset follows from their commits."),
+    (12, "SOURCE-OWNER", "No source partition had two owners at once, and no restart point went back."),
 )
 FINDING: Mapping[str, Any] = {
     "finding_id": "5f0c8a7be1" * 6 + "a1b2",

@@ -12,7 +12,16 @@ import pytest
 from confluent_kafka.admin import AdminClient  # pyright: ignore[reportPrivateImportUsage]
 
 from kordon.codecs.decision import Entry, Kind
-from kordon.testing.audits.fault_plays import BYPASS, INDIVIDUAL, PARTITIONS, PLAYS, TRANSACTIONAL, Stage, keys_by_home
+from kordon.testing.audits.fault_plays import (
+    BYPASS,
+    INDIVIDUAL,
+    PARTITIONS,
+    PLAYS,
+    SOURCED,
+    TRANSACTIONAL,
+    Stage,
+    keys_by_home,
+)
 from kordon.testing.audits.faults import Fault
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
@@ -181,10 +190,10 @@ def test_a_stale_count_is_refused_without_it(unled_cluster: Cluster, tmp_path: P
 def test_every_fault_has_a_play_and_a_bypass_needs_none() -> None:
     """What the audit is tried with is complete.
 
-    Where a play needs transactions or individual commits, the audit alone shows what its fault does.
+    Where a play needs transactions, individual commits or a source, the audit alone shows what its fault does.
     """
     assert PLAYS.keys() == {*Fault, BYPASS}
-    assert SHOWN.keys() == set(Fault) - TRANSACTIONAL - INDIVIDUAL
+    assert SHOWN.keys() == set(Fault) - TRANSACTIONAL - INDIVIDUAL - SOURCED
 
 
 def test_no_part_of_the_product_knows_of_faults() -> None:

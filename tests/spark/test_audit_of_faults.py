@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 from kordon.codecs.decision import Entry
 from kordon.spark_jobs import main
 from kordon.spark_jobs.audit import Audit, Options
-from kordon.spark_jobs.judging.rules import hand_over, no_skip, seq_image, txn_witness
+from kordon.spark_jobs.judging.rules import hand_over, no_skip, seq_image, source_owner, txn_witness
 from kordon.spark_jobs.judging.rules.all_rules import ALL
 from kordon.spark_jobs.metrics import AuditMetrics
 from kordon.spark_jobs.report.verdicts import RuleVerdict
@@ -42,6 +42,7 @@ from kordon.testing.audits.fault_plays import (
     clean,
     deleted,
     individual_commits,
+    sources,
     transactions,
 )
 from kordon.testing.audits.faults import Fault
@@ -59,12 +60,14 @@ pytestmark = [
 CLEAN: Final = "clean"
 TRANSACTIONS: Final = "transactions"
 ONE_BY_ONE: Final = "individual-commits"
+SOURCES: Final = "sources"
 HONEST: Final = {
     BYPASS: bypass,
     DELETED: deleted,
     CLEAN: clean,
     TRANSACTIONS: transactions,
     ONE_BY_ONE: individual_commits,
+    SOURCES: sources,
 }
 """Plays for one Kordon, which keeps its promises."""
 EXPECTED: Final = {
@@ -81,6 +84,9 @@ EXPECTED: Final = {
     Fault.PUSHED_AHEAD.value: ("IC-ALGEBRA", "pushed-ahead", "fail"),
     Fault.PUSHED_BACK.value: ("IC-ALGEBRA", "pushed-back", "fail"),
     Fault.CLAIMED_AFTER_END.value: ("IC-ALGEBRA", "claimed-after-end", "fail"),
+    Fault.TWO_OWNERS.value: ("SOURCE-OWNER", "two-owners", "fail"),
+    Fault.POINT_FELL.value: ("SOURCE-OWNER", "point-fell", "fail"),
+    Fault.FORMER_OWNER.value: ("SOURCE-OWNER", "former-owner", "fail"),
     BYPASS: ("COUNT-FENCE", "bypass", "fail"),
 }
 """By play: rule, kind and verdict of its only finding."""
@@ -180,7 +186,9 @@ def audited(spark: SparkSession, played: Played, tmp_path_factory: pytest.TempPa
     out = str(tmp_path_factory.mktemp("audit"))
     audit = Audit(session, Options(out=out, reading=reading), AuditMetrics())
     verdict = audit.once()
-    has_place = pl.col("first_offset").is_not_null() | (pl.col("rule") == hand_over.RULE.number)
+    has_place = pl.col("first_offset").is_not_null() | pl.col("rule").is_in(
+        [hand_over.RULE.number, source_owner.RULE.number]
+    )
     looked = pl.read_parquet(f"{out}/checked/*/*.parquet").filter(has_place)
     checked = [Checked(*row) for row in looked.select(Checked._fields).rows()]
     return Audited(verdict, findings_in(out), played.workers, checked)
@@ -219,6 +227,17 @@ def test_a_run_with_transactions_gives_none(audited: Audited) -> None:
     told = {rule.number: {each.verdict for each in seen if each.rule == rule.number} for rule in ALL}
     assert {verdict for verdicts in told.values() for verdict in verdicts} == {"pass"}
     assert all(told[rule.number] for rule in (txn_witness.RULE, no_skip.RULE, hand_over.RULE))
+
+
+def test_a_source_that_changes_hands_gives_none(audited: Audited) -> None:
+    """Owners and restart points are judged, and what was copied into a managed topic, and all is right."""
+    assert [each for each in audited.findings if (each.topic or "").startswith(topic_of(SOURCES))] == []
+    seen = [
+        each.verdict
+        for each in audited.checked
+        if each.topic == topic_of(SOURCES) and each.rule == source_owner.RULE.number
+    ]
+    assert set(seen) == {"pass"}
 
 
 def test_a_run_with_individual_commits_gives_none(audited: Audited) -> None:

@@ -16,6 +16,7 @@ from kordon.spark_jobs.judging.rules import (
     no_skip,
     parent_first,
     seq_image,
+    source_owner,
     txn_witness,
 )
 
@@ -31,5 +32,6 @@ ALL: Final[tuple[Rule, ...]] = (
     key_home.RULE,
     txn_witness.RULE,
     ic_algebra.RULE,
+    source_owner.RULE,
 )
 """One row per module; GAPS comes first by itself."""
