@@ -60,6 +60,11 @@ class Kind(StrEnum):
     INDIVIDUAL_COMMIT = "individual-commit"
     """A group's member said which offsets of a partition are done, and that stands in the log of claims; `partition`
     is the client's, `last_offset` the stable offset that the coordinator has got."""
+    SHARE_GIVE = "share-give"
+    """A share group's member was given records of a stream, whose locks stand in the log; `evidence` has the offsets as
+    clients know them."""
+    SHARE_ACKNOWLEDGE = "share-acknowledge"
+    """A share group's member has said what becomes of records of a stream, and that stands in the log."""
     ASSIGN = "assign"
     """Source partitions were given to members of a group; `generation_id` is the group's, or the member's epoch
     (KIP-848), `evidence.owners` has the partitions by member."""

@@ -101,6 +101,12 @@ FORMS: Final = (
         Kind.INDIVIDUAL_COMMIT,
         f"{_CLIENT} api_key group_id member_id generation_id partition last_offset evidence",
     ),
+    _form("shared records", Kind.SHARE_GIVE, f"{_CLIENT} api_key group_id member_id topic stream records evidence"),
+    _form(
+        "shared acknowledgements",
+        Kind.SHARE_ACKNOWLEDGE,
+        f"{_CLIENT} api_key group_id member_id topic stream records evidence",
+    ),
     _form("owners", Kind.ASSIGN, f"{_CLIENT} api_key group_id member_id generation_id topic evidence"),
     _form("restart point", Kind.POINT, f"{_CLIENT} api_key group_id member_id generation_id topic partition evidence"),
     _form("told commits", Kind.OFFSET_FETCH, f"{_CLIENT} api_key group_id topic {_LAYOUT} evidence"),

@@ -98,7 +98,7 @@ class ShareApi(ApiHandler):
         group_id, member_id = value.group_id or "", value.member_id or ""
         session = sessions.of(group_id, member_id)
         if epoch == INITIAL and self.begins_sessions:
-            session = ShareSession(group_id, member_id, self.serving.give_back)
+            session = ShareSession(group_id, member_id, self.serving.give_back, held.client)
             sessions.begin(session)
         if session is None:
             return self.unknown(held, value) if part else None
@@ -131,7 +131,8 @@ class ShareApi(ApiHandler):
         """Returns a request that is refused, since its session was not begun on this connection."""
         value.topics = []
         value.share_session_epoch = FINAL  # the broker's session, if there is one, begins anew as well
-        return self.served(held, value, ManagedPart(), ShareSession("", "", self.serving.give_back)).unknown()
+        nobody = ShareSession("", "", self.serving.give_back, held.client)
+        return self.served(held, value, ManagedPart(), nobody).unknown()
 
 
 class ServedShare(ServedRequest):

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 from kordon.codecs.bodies import FetchResponsePartition
 from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.decisions.journal import Journal
+from kordon.proxy.decisions.share_groups import Sharer, share_acknowledged, share_given
 from kordon.proxy.handlers.list_offsets import ListOffsets, OffsetWish
 from kordon.proxy.handlers.share_ahead import AheadRecords, AllAhead
 from kordon.proxy.handlers.share_sessions import ShareSession, VirtualPartition
@@ -79,6 +81,7 @@ class ShareServing:
     Args:
         reads: Read records ahead.
         offsets: Say where partitions begin and end.
+        journal: Where it is recorded what members were given and have said.
     """
 
     def __init__(
@@ -88,12 +91,15 @@ class ShareServing:
         configs: ShareGroupConfigs,
         reads: ShareReads,
         offsets: ListOffsets,
+        *,
+        journal: Journal,
     ) -> None:
         self._topics = topics
         self._groups = groups
         self._configs = configs
         self._reads = reads
         self._offsets = offsets
+        self._journal = journal
         self._ahead = AllAhead()
         self._tasks = reads.tasks
 
@@ -126,10 +132,14 @@ class ShareServing:
         try:
             if may_renew and not group.config.may_renew:
                 return Code.INVALID_REQUEST
-            return await partition.acknowledge(session.name, batches, group.terms, may_renew=may_renew)
+            code = await partition.acknowledge(session.name, batches, group.terms, may_renew=may_renew)
         except UpstreamUnavailable as error:
             log.warning("acknowledgements_not_written", group=session.group_id, error=str(error))
             return _UNAVAILABLE
+        topic = self._topics.served_by_id(which.topic_id)
+        if self._journal.is_on and code is Code.NONE and topic is not None:
+            self._journal.note(share_acknowledged(_sharer(session, partition, topic.name), batches))
+        return code
 
     async def give(
         self, session: ShareSession, group: OpenedGroup, wanted: Iterable[VirtualPartition], limits: ShareLimits
@@ -221,11 +231,11 @@ class ShareServing:
             left -= wish.most
             if wish.most > 0:
                 session.held.add(each.which)
-                tries.append(self._acquire(group, each, wish))
+                tries.append(self._acquire(session, group, each, wish))
         await asyncio.gather(*tries)
         return any(each.given for each in open_)
 
-    async def _acquire(self, group: OpenedGroup, served: ServedPartition, wish: Wish) -> None:
+    async def _acquire(self, session: ShareSession, group: OpenedGroup, served: ServedPartition, wish: Wish) -> None:
         try:
             terms = group.terms._replace(archives=served.topic.layout.share.archives)
             acquired = await served.partition.acquire(wish, terms)
@@ -235,6 +245,9 @@ class ShareServing:
         if acquired.records:
             served.partition.free.wake()
             await self._fill(group, served, acquired)
+            if self._journal.is_on and served.given:
+                sharer = _sharer(session, served.partition, served.topic.name)
+                self._journal.note(share_given(sharer, served.given))
 
     async def _fill(self, group: OpenedGroup, served: ServedPartition, acquired: Acquired) -> None:
         """Adds the bytes of records; what cannot be had in time is given again when its lock has expired."""
@@ -318,6 +331,11 @@ class ShareServing:
 
 def _base_offset(batch: bytes) -> bytes:
     return batch[:8]
+
+
+def _sharer(session: ShareSession, partition: SharePartition, topic: str) -> Sharer:
+    incarnation = partition.state.incarnation
+    return Sharer(session.client, session.member_id, session.name, partition.place, topic, incarnation)
 
 
 def _place(session: ShareSession, which: VirtualPartition) -> PlaceKey:

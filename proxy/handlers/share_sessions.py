@@ -19,6 +19,8 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from kordon.proxy.decisions.runs import Client
+
 MOST_SESSIONS: Final = 16
 """Of a connection; clients have one. One more takes the place of the oldest."""
 
@@ -36,6 +38,7 @@ class ShareSession:
 
     Args:
         give_back: Has what its member has in hand given to others.
+        client: Whose connection it is on.
 
     Attributes:
         name: That no other session has had; locks bear it.
@@ -45,7 +48,10 @@ class ShareSession:
         lock: Held while a request is answered: the next one begins where that ends.
     """
 
-    def __init__(self, group_id: str, member_id: str, give_back: Callable[[ShareSession], None]) -> None:
+    def __init__(
+        self, group_id: str, member_id: str, give_back: Callable[[ShareSession], None], client: Client
+    ) -> None:
+        self.client = client
         self.group_id = group_id
         self.member_id = member_id
         self.name = secrets.token_urlsafe(12)

@@ -274,6 +274,7 @@ def _of_share_groups(worker: WorkerParts, offsets: ListOffsets) -> list[ApiHandl
         ShareGroupConfigs(Brokers(worker.links)),
         ShareReads(worker.reads, complete, worker.opened_bytes),
         offsets,
+        journal=worker.journal,
     )
     stands = ShareOffsets(groups, offsets)
     return [

@@ -24,6 +24,7 @@ from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import Given, ReadingMember
 from kordon.proxy.decisions.individual_commits import individual_commit
 from kordon.proxy.decisions.runs import Client
+from kordon.proxy.decisions.share_groups import Sharer, share_acknowledged, share_given
 from kordon.proxy.decisions.source_owners import assignment
 from kordon.proxy.decisions.source_points import PointPlace, restart_point
 from kordon.proxy.handlers.api_handler import HeldRequest
@@ -42,6 +43,8 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.position_records import MemberKey
 from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.ordering.records import AckRecord, FenceRecord, TopicRecord
+from kordon.proxy.ordering.share.acknowledging import AcknowledgementBatch
+from kordon.proxy.ordering.share.acquiring import GivenRecord
 from kordon.proxy.ordering.streams import physical_stream
 from kordon.proxy.ordering.write_sequencer import Binding, WriteSequencer
 from kordon.proxy.own_topics.layouts_writer import Records
@@ -144,6 +147,11 @@ async def commits(stage: Stage) -> None:
     claim = Claim(12, Done(5, Ranges([(7, 9)])))
     stage.journal.note(
         individual_commit(stage.client, committer, place, claim, known_ranges=0, pushed=4, topic="orders")
+    )
+    sharer = Sharer(stage.client, "a", "s1", place, "orders", 12)
+    stage.journal.note(share_given(sharer, [GivenRecord(4, 1), GivenRecord(7, 2)]))
+    stage.journal.note(
+        share_acknowledged(sharer, [AcknowledgementBatch(4, 5, (1, 0)), AcknowledgementBatch(7, 7, (2,))])
     )
     source = PointPlace("db1", UUID(int=7), 0)
     stage.journal.note(

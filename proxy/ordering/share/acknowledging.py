@@ -82,7 +82,7 @@ def acknowledge(
     by_turn: dict[int, dict[ShareAcknowledgeType, list[int]]] = {}
     held_of: dict[int, Held] = {}
     has_passed = False
-    for offset, kind in _each(batches):
+    for offset, kind in each_acknowledged(batches):
         held = state.locks.of(offset)
         if held is not None and has_in_hand(held, member):
             held_of[offset] = held
@@ -183,7 +183,8 @@ def _is_sound(batches: Sequence[AcknowledgementBatch], *, may_renew: bool) -> bo
     return True
 
 
-def _each(batches: Sequence[AcknowledgementBatch]) -> Iterable[tuple[int, ShareAcknowledgeType]]:
+def each_acknowledged(batches: Sequence[AcknowledgementBatch]) -> Iterable[tuple[int, ShareAcknowledgeType]]:
+    """Yields offsets, and what is said of each, of batches that are sound."""
     for first, last, kinds in batches:
         for offset in range(first, last + 1):
             yield offset, ShareAcknowledgeType(kinds[offset - first] if len(kinds) > 1 else kinds[0])
