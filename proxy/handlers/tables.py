@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from kordon.codecs import apis
 from kordon.proxy.decisions.journal import Journal
-from kordon.proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from kordon.proxy.decisions.room import RecordRoom
+from kordon.proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn
 from kordon.proxy.handlers.alter_configs import AlterConfigs
 from kordon.proxy.handlers.alter_partition_reassignments import AlterPartitionReassignments
 from kordon.proxy.handlers.alter_replica_log_dirs import AlterReplicaLogDirs
@@ -65,8 +65,8 @@ from kordon.proxy.handlers.share_group_describe import ShareGroupDescribe
 from kordon.proxy.handlers.share_group_heartbeat import RefusedShareGroupHeartbeat, ShareGroupHeartbeat
 from kordon.proxy.handlers.share_offsets import ShareOffsets
 from kordon.proxy.handlers.share_serving import ShareServing
-from kordon.proxy.handlers.source_commits import LastNumbers, SourceCommits
 from kordon.proxy.handlers.source_assignments import HeldOwners, SyncedOwners
+from kordon.proxy.handlers.source_commits import LastNumbers, SourceCommits
 from kordon.proxy.handlers.streams_group_heartbeat import StreamsGroupHeartbeat
 from kordon.proxy.handlers.subscriptions import Subscriptions
 from kordon.proxy.handlers.sync_group import SyncGroup
@@ -236,13 +236,13 @@ def _for_sources(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[Ap
         SourceCommits(by_key[key], worker.numbers, worker.journal)
         for key in (apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT)
     ]
-
-
-def _of_commits(worker: WorkerParts) -> list[ApiHandler]:
     if worker.journal.is_on:
         room = RecordRoom(worker.journal)
         found += [each(by_key.get(each.key), room) for each in (SyncedOwners, HeldOwners)]
     return found
+
+
+def _of_commits(worker: WorkerParts) -> list[ApiHandler]:
     logs = worker.individual_commits
     commit = OffsetCommit(worker.journal)
     fetch = OffsetFetch(worker.caught_up, ToldCommits(worker.journal), takes_marks_off=logs.is_served)
