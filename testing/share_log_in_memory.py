@@ -62,7 +62,9 @@ class ShareLogInMemory(ShareLog):
         records.follow(self)
 
     async def read_to_end(self) -> None:
-        """All is read already."""
+        """Has it follow again, if it does not."""
+        if self not in self._records.followers:
+            self._records.follow(self)
 
     async def _written(self, entries: Sequence[NewRecord], timeout: float = 0) -> int:
         self._records.between()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claim_records import place_of
@@ -86,6 +87,9 @@ class ShareLog:
         self.used_at = time.monotonic()
         """When somebody asked for it last."""
         self._key = key
+        self._topic = topic.name
+        self._expected: set[str] = set()
+        """Keys of records that were written and not read back yet."""
         self._is_full = is_full
         self.outcomes: Counter[str] = Counter() if outcomes is None else outcomes
         self._states: dict[PlaceKey, ShareState] = {}
@@ -152,9 +156,20 @@ class ShareLog:
             UpstreamUnavailable: They are not known to be written, and may still be.
         """
         entries = [NewRecord(self._key(place), dump(each)) for each in said]
-        for batch in in_batches(entries, BATCH_BYTES):
-            await self.log.write(batch)
+        await self._write(entries)
         return [each.key for each in entries]
+
+    async def _write(self, entries: Sequence[NewRecord]) -> None:
+        """Writes records, and makes sure that it is these that were read back: the log may be another one by then."""
+        keys = [each.key for each in entries]
+        self._expected.update(keys)
+        try:
+            for batch in in_batches(entries, BATCH_BYTES):
+                await self.log.write(batch)
+            if not self._expected.isdisjoint(keys):
+                raise UpstreamUnavailable(f"{self._topic} is not the log that was written to")
+        finally:
+            self._expected.difference_update(keys)
 
     def take_out(self, keys: Sequence[str]) -> None:
         """Has records taken out on which nothing rests any more."""
@@ -172,6 +187,7 @@ class ShareLog:
             ValueError: It cannot be read, and says nothing.
         """
         self.read_to = record.offset + 1
+        self._expected.discard(record.key)
         read: tuple[PlaceKey, Said | None] | None = what_is_said(record, lambda key: place_of(key, KIND), load)
         if read is None:
             return

@@ -17,9 +17,12 @@ from kordon.proxy.ordering.share.lock_records import KIND, dump
 from kordon.proxy.ordering.share.locks import LockOutcome
 from kordon.proxy.ordering.share.window import WindowRecord
 from kordon.proxy.own_topics import share_log, share_partition
+from kordon.proxy.own_topics.compacted_topic import SHARE_GROUPS
 from kordon.proxy.own_topics.share_partition import SharePartition, ShareProgress
 from kordon.testing.share_log_in_memory import SharedRecords, ShareLogInMemory
 from kordon.testing.waiting import turns
+
+# pyright: reportPrivateUsage=false
 
 PLACE = PlaceKey("workers", UUID(int=1), 0)
 TERMS = Terms(30.0, most_tries=2)
@@ -145,6 +148,53 @@ async def test_nothing_counts_that_was_made_of_a_log_that_was_lost() -> None:
     with pytest.raises(UpstreamUnavailable, match="read anew"):
         await partition.acquire(Wish("a", 1), TERMS)
     assert not records.followers[0].partition(PLACE).state.done.has(0)
+
+
+async def test_what_was_written_to_another_log_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic was deleted and made anew: an offset behind which all was read says nothing (READ-BACK)."""
+    records = SharedRecords()
+    partition, log = served(records), records.followers[0]
+    await partition.begin(0)
+    look(partition, 1)
+    assert await give(partition, "a") == [0]
+
+    async def elsewhere(entries: object, timeout: float = 0) -> int:
+        return 0
+
+    monkeypatch.setattr(log.log, "write", elsewhere)
+    with pytest.raises(UpstreamUnavailable, match="not the log"):
+        await say(partition, "a", ACCEPT, 0)
+    assert not log._expected
+
+
+async def test_who_knows_too_little_reads_on_before_it_says_anything() -> None:
+    """The group was reset, so what its member has done is not passed by all (READ-BACK)."""
+    records = SharedRecords()
+    partition, behind = served(records), served(records, "behind")
+    await partition.begin(0)
+    look(partition, 1)
+    assert await give(partition, "a") == [0]
+    assert await say(partition, "a", ACCEPT, 0) is Code.NONE
+    log = records.followers.pop()
+    assert await partition.begin(0)
+    assert behind.state.done.stable == 1
+    assert await say(behind, "a", ACCEPT, 0) is Code.INVALID_RECORD_STATE
+    assert log in records.followers
+
+
+async def test_who_acknowledges_when_another_member_has_the_record_is_told(passes: Callable[[float], None]) -> None:
+    """Its worker had not read that when it wrote (READ-BACK)."""
+    records = SharedRecords()
+    partition, behind = served(records), served(records, "behind")
+    await partition.begin(0)
+    look(partition, 1)
+    assert await give(partition, "a") == [0]
+    log = records.followers.pop()
+    passes(60.0)
+    assert await give(partition, "b") == [0]
+    records.between = lambda: None if log in records.followers else records.follow(log)
+    assert await say(behind, "a", ACCEPT, 0) is Code.INVALID_RECORD_STATE
+    assert await say(behind, "b", ACCEPT, 0) is Code.NONE
 
 
 async def test_a_session_that_ends_gives_back_what_it_has() -> None:
@@ -278,3 +328,12 @@ async def test_what_is_reckoned_is_what_is_there() -> None:
     await say(partition, "a", RELEASE, 2)
     assert (log.held().in_hand, log.held().oldest_ms) == (0, None)
     assert dict(log.outcomes) == {"given": 3, "missed": 0, "archived": 0, "accepted": 2, "renewed": 1, "released": 1}
+
+
+def test_partitions_that_somebody_adds_are_left_unused() -> None:
+    """Workers that found a group in different ones would give its records twice."""
+    sound = {"cleanup.policy": "compact"}
+    assert SHARE_GROUPS._problem(50, sound) is None
+    assert SHARE_GROUPS._problem(60, sound) is None
+    assert SHARE_GROUPS._problem(49, sound) == "has 49 partitions, and must have 50; add partitions"
+    assert SHARE_GROUPS._problem(50, {"cleanup.policy": "compact,delete"}) is not None
