@@ -112,10 +112,10 @@ _HOW: Final = """\
   producer waits for without transactions.
 - **Sources**: `SourceProducer` and `OrderedProducer` send the same transactions by turns, one after the other, from
   this process (`bench/sources.py`). Then one more member joins a group, all of which are in one process, with a
-  heartbeat each second; it is over when each has its share. Of two programs that share a source that grows 20 times a
-  second, one is killed; what is silent is its part of the source, by the times of records, and a session lasts from
-  the last heartbeat. The programs with Java's clients are those of docs/sources.md. Kafka Connect has two distributed
-  workers with exactly-once support and a connector that counts, and is told to rebalance at once
+  heartbeat each half second; it is over when each has its share. Of two programs that share a source that grows 20
+  times a second, one is killed; what is silent is its part of the source, by the times of records, and a session lasts
+  from the last heartbeat. The programs with Java's clients are those of docs/sources.md. Kafka Connect has two
+  distributed workers with exactly-once support and a connector that counts, and is told to rebalance at once
   (scheduled.rebalance.max.delay.ms=0; 5 minutes by default).
 - **Groups**: handlers wait 20 ms for each record of a topic of 3 partitions, or of V = 96 virtual ones on 3
   (`bench/peers.py`). A stock consumer and a member of a share group work on one record at a time, all of them in one

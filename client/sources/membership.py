@@ -66,7 +66,7 @@ class SourceCoordinator(GroupCoordinator):
             subscription,
             group_id=settings.group_id,
             session_timeout_ms=settings.session_timeout_ms,
-            heartbeat_interval_ms=settings.heartbeat_interval_ms,
+            heartbeat_interval_ms=settings.heartbeat_ms,
             rebalance_timeout_ms=settings.rebalance_timeout_ms,
             max_poll_interval_ms=_NEVER_MS,
             enable_auto_commit=False,

@@ -24,6 +24,9 @@ class SourceOptions(ProducerOptions, total=False):
     """The topic whose partitions stand for those of the source; by default it is named like the group."""
     transactional: bool
     """Whether data and restart points are committed together: exactly once (the default). If not, at least once."""
+    heartbeat_interval_ms: int | None
+    """How often the group hears of this member, and so how soon it learns that others have come or gone; by default
+    1,000, or a sixth of the session timeout if that is less."""
     drain_timeout_ms: int
     """How long an open transaction may go on when partitions are given up, and at `stop`; by default 10,000."""
 
@@ -42,6 +45,7 @@ class SourceSettings:
     source_topic: str | None = None
     transactional: bool = True
     drain_timeout_ms: int = 10_000
+    heartbeat_interval_ms: int | None = None
 
     def __post_init__(self) -> None:
         if not self.group_id:
@@ -49,6 +53,8 @@ class SourceSettings:
         if self.source_partition_count is not None:
             _check("source_partition_count", self.source_partition_count, range(1, MOST_PARTITIONS + 1))
         _check("session_timeout_ms", self.session_timeout_ms, SESSION_MS)
+        if self.heartbeat_interval_ms is not None:
+            _check("heartbeat_interval_ms", self.heartbeat_interval_ms, range(1, self.session_timeout_ms // 3 + 1))
         _check("drain_timeout_ms", self.drain_timeout_ms, range(self.rebalance_timeout_ms))
         if not _TOPIC_NAME.fullmatch(self.topic) or self.topic in {".", ".."}:
             raise ValueError(
@@ -62,8 +68,10 @@ class SourceSettings:
         return self.group_id if self.source_topic is None else self.source_topic
 
     @property
-    def heartbeat_interval_ms(self) -> int:
+    def heartbeat_ms(self) -> int:
         """How often the group hears of a member."""
+        if self.heartbeat_interval_ms is not None:
+            return self.heartbeat_interval_ms
         return min(_SLOWEST_HEARTBEAT_MS, self.session_timeout_ms // _HEARTBEATS)
 
     @property

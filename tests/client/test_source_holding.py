@@ -371,6 +371,7 @@ async def test_a_listener_that_fails_harms_nothing(
         ({"source_partition_count": 0}, "`source_partition_count` should be an integer from 1 to 10,000, not 0"),
         ({"source_partition_count": True}, "`source_partition_count` should be an integer"),
         ({"session_timeout_ms": 10}, "`session_timeout_ms` should be an integer from 1000 to 1,800,000, not 10"),
+        ({"heartbeat_interval_ms": 10_001}, "`heartbeat_interval_ms` should be an integer from 1 to 10,000"),
         ({"drain_timeout_ms": 30_000}, "`drain_timeout_ms` should be an integer from 0 to 29,999"),
         ({"group_id": "a group"}, "no topic can be named 'a group': give `source_topic`"),
         ({"source_topic": ".."}, r"no topic can be named '\.\.'"),
@@ -385,5 +386,6 @@ def test_options_out_of_their_range_are_refused(told: dict[str, Any], why: str) 
 
 def test_a_group_hears_of_a_member_at_least_once_a_second() -> None:
     """A survivor learns of a death by its heartbeat, so the time to take over rests on it."""
-    assert SourceSettings("g", 3, 30_000).heartbeat_interval_ms == 1_000
-    assert SourceSettings("g", 3, 3_000).heartbeat_interval_ms == 500
+    assert SourceSettings("g", 3, 30_000).heartbeat_ms == 1_000
+    assert SourceSettings("g", 3, 3_000).heartbeat_ms == 500
+    assert SourceSettings("g", 3, 30_000, heartbeat_interval_ms=200).heartbeat_ms == 200
