@@ -21,8 +21,9 @@ from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.api_handler import ApiHandler, Handled, HeldRequest, ServedRequest
 from kordon.proxy.handlers.list_offsets import ListOffsets, OffsetWish
-from kordon.proxy.ordering.claims import NO_OFFSET, PlaceKey
+from kordon.proxy.ordering.claims import NO_OFFSET, Done, PlaceKey
 from kordon.proxy.ordering.lookups import LATEST
+from kordon.proxy.ordering.share.window import ShareWindow
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
 from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.own_topics.share_log import ShareLog
@@ -68,10 +69,11 @@ class ShareOffsets:
         open_ = [row for row in rows if not row.error_code]
         found = await self._offsets.find([OffsetWish(topic.name, row.partition_index, LATEST) for row in open_])
         for row, end in zip(open_, found, strict=True):
-            done = known.state_of(PlaceKey(group_id, topic.face_id, row.partition_index)).done
+            place = PlaceKey(group_id, topic.face_id, row.partition_index)
+            done = known.state_of(place).done
             row.start_offset, row.lag = done.stable, -1
             if done.stable >= 0 and not end.error:
-                row.lag = max(0, end.offset - done.stable - sum(stop - begin for begin, stop in done.ranges))
+                row.lag = max(0, _left(done, end.offset, known.partition(place).window))
 
     async def begin(self, known: ShareLog, place: PlaceKey, offset: int = NO_OFFSET) -> Code:
         """Has a group begin anew at an offset, or where its config says when it is read again."""
@@ -92,6 +94,13 @@ class ShareOffsets:
         places = [each.place for each in known.of_group(group_id) if topic_id in (None, each.place.topic_id)]
         codes = [await self.begin(known, place) for place in places]
         return next((code for code in codes if code), Code.NONE)
+
+
+def _left(done: Done, end: int, window: ShareWindow) -> int:
+    """Returns how many offsets are not done; of those that were looked at, only where there is a record."""
+    if window.begin <= done.stable <= window.end <= end:
+        return end - window.end + sum(not done.has(each.offset) for each in window.left)
+    return end - done.stable - sum(stop - begin for begin, stop in done.ranges)
 
 
 class ShareOffsetsApi(ApiHandler):

@@ -42,6 +42,8 @@ _SLICE_SECONDS: Final = 1.0
 """For which a request waits at once: locks that expire ring no bell."""
 _OTHERS_SECONDS: Final = 0.1
 """For which it waits at most where the session has partitions that the broker has."""
+_PASSED_OFFSETS: Final = 10_000
+"""Without a record: the log says of so many at once that they are done."""
 _UNAVAILABLE: Final = Code.NOT_LEADER_OR_FOLLOWER
 
 
@@ -221,7 +223,7 @@ class ShareServing:
         self, session: ShareSession, group: OpenedGroup, served: Sequence[ServedPartition], limits: ShareLimits
     ) -> bool:
         """Gives a member what is there; returns whether that is anything."""
-        open_ = [each for each in served if not each.error and len(each.partition.window)]
+        open_ = [each for each in served if not each.error and _has_something(each.partition)]
         if not open_:
             return False
         most, size = -(-limits.max_records // len(open_)), limits.max_bytes // len(open_)
@@ -327,6 +329,12 @@ class ShareServing:
         except UpstreamUnavailable as error:
             served.error, served.message = _UNAVAILABLE, str(error)
         return True
+
+
+def _has_something(partition: SharePartition) -> bool:
+    """Whether there are records ahead, or very many offsets without one: who begins to read would look at all these."""
+    window = partition.window
+    return bool(len(window)) or window.end - window.begin >= _PASSED_OFFSETS
 
 
 def _base_offset(batch: bytes) -> bytes:

@@ -21,7 +21,7 @@ from uuid import UUID
 
 from kordon.proxy.decisions.runs import Client
 
-MOST_SESSIONS: Final = 16
+MOST_SESSIONS: Final = 4
 """Of a connection; clients have one. One more takes the place of the oldest."""
 
 

@@ -86,7 +86,14 @@ def test_share_groups_are_served_to_stock_clients_where_that_is_asked_for(worker
     without = virtual_handlers(worker).by_key
     worker.share_groups = MagicMock(is_served=True)
     handlers = virtual_handlers(worker)
-    assert handlers.by_key.keys() - without.keys() == {apis.SHARE_FETCH, apis.SHARE_ACKNOWLEDGE}
+    assert handlers.by_key.keys() - without.keys() == {
+        apis.SHARE_FETCH,
+        apis.SHARE_ACKNOWLEDGE,
+        apis.DESCRIBE_SHARE_GROUP_OFFSETS,
+        apis.ALTER_SHARE_GROUP_OFFSETS,
+        apis.DELETE_SHARE_GROUP_OFFSETS,
+        apis.DELETE_GROUPS,
+    }
     assert all(handlers.wants(route) for route in routes_of(apis.SHARE_GROUP_HEARTBEAT))
     assert apis.SHARE_FETCH not in physical_handlers(worker).by_key
 
