@@ -53,7 +53,7 @@ _HOSTS: Final = {
 }
 _DEATH: Final = re.compile(r"^.*/command: line \d+: +\d+ Killed .*\n", re.MULTILINE)
 """The shell's own word on what was killed."""
-_SIDES: Final = 3
+_SIDES: Final = 2
 _SOCKET: Final = "kordon.socket"
 _SECONDS: Final = 300.0
 """For a page."""

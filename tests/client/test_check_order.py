@@ -24,6 +24,7 @@ def test_records_that_come_too_early_too_late_or_again_are_told() -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.deep
 async def test_the_order_of_a_topic_that_grows_and_shrinks_is_checked(proxies: list[ProxyProcess]) -> None:
     """The program creates the topic, tells how far it is, and ends well when all that was written is read in order."""
     bootstrap = ",".join(each.bootstrap for each in proxies)

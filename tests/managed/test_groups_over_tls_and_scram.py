@@ -17,6 +17,7 @@ from kordon.testing.rights import kordon_over_tls
 
 pytestmark = [
     pytest.mark.broker,
+    pytest.mark.deep,
     pytest.mark.timeout(300),
     pytest.mark.skipif(PEM_FILES.is_missing, reason=PEM_FILES.reason),
 ]

@@ -10,7 +10,7 @@ COMMANDS = ("grow 6", "look", "kill 3", "kill 2", "kill 1", "start 2", "sing", "
 
 
 @pytest.mark.broker
-@pytest.mark.beside
+@pytest.mark.deep
 def test_what_is_typed_is_done_and_the_count_at_the_end_is_right() -> None:
     """Each command is answered, wrong ones with what is wrong; the clients keep every record and every order."""
     done = subprocess.run(

@@ -22,7 +22,7 @@ import pytest
 
 pytest.importorskip("pyspark", reason="the auditor's extra is not installed: pip install 'kordon[audit]'")
 
-pytestmark = [pytest.mark.programs, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.programs, pytest.mark.deep, pytest.mark.timeout(900)]
 
 MICRO_BATCHES: Final = 14
 EARLY: Final = 3
