@@ -29,6 +29,10 @@ class PlainConnection:
         self._stream.close()
         self._socket.close()
 
+    def fileno(self) -> int:
+        """Returns the socket's number, for those who wait for bytes."""
+        return self._socket.fileno()
+
     def ask(self, api_key: int, version: int, fields: Mapping[str, Any]) -> Any:
         """Sends a request; returns the response, parsed; raises EOFError."""
         return response(api_key).parse(version, self.ask_bytes(api_key, version, fields))

@@ -460,6 +460,11 @@ class Ordering(ConfigSection):
         " topic, on the client's connection; used if the cluster has an authorizer, or Kordon"
         " logs in by SASL",
     )
+    client_quotas: bool = Field(
+        default=True,
+        description="hold clients of managed topics to the brokers' producer_byte_rate and consumer_byte_rate"
+        " (docs/limitations.md#quotas); false: those bytes have no bound",
+    )
     janitor_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=7 * 86_400_000)] = Field(
         default=600_000,
         description="the least min.compaction.lag.ms of compacted managed topics, which Kordon enforces: a"

@@ -11,7 +11,7 @@ from kordon.codecs.messages import response
 from kordon.codecs.schema import Buffer
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.verdicts import Route
-from kordon.proxy.core.waiting import Answer, Body
+from kordon.proxy.core.waiting import Answer, Body, Throttled
 
 _HEAD: Final = Struct(">ii")
 _UNSUPPORTED_VERSION: Final = 35
@@ -19,7 +19,8 @@ _UNSUPPORTED_VERSION: Final = 35
 
 def body_of(answer: Answer) -> bytes:
     """Returns the body of an answer, made and in one piece."""
-    body = answer() if callable(answer) else answer
+    made = answer() if callable(answer) else answer
+    body = made.body if isinstance(made, Throttled) else made
     return body if isinstance(body, bytes) else b"".join(body)
 
 

@@ -29,6 +29,7 @@ from kordon.proxy.core.events import (
     Event,
     LearnNodes,
     LongReadDone,
+    MuteDownstream,
     PassToServing,
     PauseDownstream,
     PauseUpstream,
@@ -49,7 +50,7 @@ from kordon.proxy.core.request_leg import RequestLeg
 from kordon.proxy.core.response_leg import ResponseLeg
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.timeouts import TimeLimits, Timeouts
-from kordon.proxy.core.waiting import Awaits, Body, ConnectionMemory, PendingRequest, Waiting
+from kordon.proxy.core.waiting import Awaits, Body, ConnectionMemory, PendingRequest, Throttled, Waiting
 
 
 class ConnectionLimits(FrameLimits, TimeLimits, Protocol):
@@ -240,8 +241,10 @@ class Connection:
         self._end_is_due = False
         return [EndUpstream()]
 
-    def _on_served(self, pending: PendingRequest, body: Body) -> list[Command]:
+    def _on_served(self, pending: PendingRequest, body: Body | Throttled) -> list[Command]:
         """Gives an answer that was promised, if its turn has come; otherwise it waits for that."""
+        if isinstance(body, Throttled):
+            return [*self._on_served(pending, body.body), MuteDownstream(body.mute_ms)]
         self._kept.release(pending)
         if pending not in self._waiting:
             return []

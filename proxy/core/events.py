@@ -15,7 +15,7 @@ from kordon.codecs.look import Buffer
 from kordon.codecs.row import Row
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.interception import Answering, Confer, Question
-from kordon.proxy.core.waiting import Body, PendingRequest
+from kordon.proxy.core.waiting import Body, PendingRequest, Throttled
 
 UNPROVEN: Final = "its broker has not accepted it yet"
 UNDECIDED: Final = "a large request is decided on"
@@ -54,7 +54,7 @@ class Served:
     """What Kordon was told to answer is answered."""
 
     pending: PendingRequest
-    body: Body
+    body: Body | Throttled
     """Of the response, in the request's version."""
 
 
@@ -176,6 +176,13 @@ class ResumeDownstream:
 
 
 @dataclass(frozen=True, slots=True)
+class MuteDownstream:
+    """Read nothing from the client for so long; if it is muted already, until the later of both ends."""
+
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitProof:
     """Read nothing more from the client until `ReadOn`: its broker is asked whether it has accepted the client."""
 
@@ -211,6 +218,7 @@ Command: TypeAlias = (
     | EndUpstream
     | PauseDownstream
     | ResumeDownstream
+    | MuteDownstream
     | AwaitProof
     | PauseUpstream
     | ResumeUpstream

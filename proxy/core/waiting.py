@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kordon.codecs.apis import PRODUCE
 from kordon.codecs.schema import Buffer
@@ -23,7 +23,16 @@ _PARSED_FACTOR: Final = 10
 Produce requests are walked, and stay as they are."""
 Body: TypeAlias = bytes | list[Buffer]
 """The body of a response of Kordon's own, in one piece or in several, which are not changed any more."""
-Answer: TypeAlias = Body | Callable[[], Body]
+
+
+class Throttled(NamedTuple):
+    """A body behind which the client is not read for a while, as it has taken more than its quota allows (KIP-219)."""
+
+    body: Body
+    mute_ms: int
+
+
+Answer: TypeAlias = Body | Throttled | Callable[[], Body | Throttled]
 """A body, or what makes it: that may take long where it has many rows."""
 
 

@@ -185,7 +185,8 @@ class NoJournal(Journal):
         super().__init__(Backlog("", "", 0, wall_clock_ms), run_ms=0)
 
     def named(self, client: Client, client_id: str | None, principal: str | None = None) -> None:
-        """Does nothing."""
+        """Notes a connection's client id and user: quotas look at them, too."""
+        client.client_id, client.principal = client_id, principal
 
     def closed(self, client: Client, reason: str) -> None:
         """Does nothing."""

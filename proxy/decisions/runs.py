@@ -346,12 +346,31 @@ class Client:
         principal: The name by which the client logged in to Kordon.
     """
 
-    __slots__ = ("__weakref__", "client_id", "held", "number", "principal", "reads", "recorded", "refusals", "writes")
+    __slots__ = (
+        "__weakref__",
+        "broker",
+        "client_id",
+        "held",
+        "most_fetch_bytes",
+        "number",
+        "principal",
+        "reads",
+        "recorded",
+        "refusals",
+        "user",
+        "writes",
+    )
 
     def __init__(self, number: int, client_id: str | None = None, principal: str | None = None) -> None:
         self.number = number
         self.client_id = client_id
         self.principal = principal
+        self.user: str | None = ""
+        """Whom quotas of users mean: "" is nobody yet, None a user whom brokers alone know."""
+        self.broker: int | None = None
+        """The node id of the broker that it speaks with; None: of the bootstrap listener."""
+        self.most_fetch_bytes: int | None = None
+        """What one answer to its Fetch may have by its quota; None: no quota holds."""
         self.recorded = False
         """Whether a decision names the connection; of others the end is not on record."""
         self.writes: dict[WriteKey, WriteRun] = {}

@@ -16,6 +16,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Buffer
+from kordon.proxy.access.client_quotas import ClientQuotas
 from kordon.proxy.core.interception import Announce, Ask, Question, Translate
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
@@ -44,12 +45,14 @@ class HandlerContext:
         refusals: Records the errors that clients are told.
         turns: Of the worker.
         most_rows: Most rows of a request that is read (`limits.request_rows`).
+        quotas: What brokers hold clients to; None: clients are not held to it here.
     """
 
     topics: ManagedTopics
     refusals: OtherRefusals
     turns: Turns
     most_rows: int
+    quotas: ClientQuotas | None = None
 
 
 @dataclass(slots=True)

@@ -29,9 +29,10 @@ from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerOffer, BrokerPart, ConferredRequest, HeldRequest, ServedRequest
 from kordon.proxy.handlers.handlers import Handlers
-from kordon.proxy.handlers.introductions import SAY_WHO, Introduction
+from kordon.proxy.handlers.introductions import LOG_IN, SAY_WHO, Introduction
 from kordon.proxy.handlers.logins import SUBJECT
 from kordon.proxy.handlers.rights import Rights
+from kordon.proxy.handlers.throttling import Throttling
 from kordon.proxy.handlers.told_clients import ToldClient
 
 
@@ -68,6 +69,9 @@ class Guard:
         self._told = ToldClient(client, self._topics, journal)
         self._introduction = Introduction(client, journal, claim)
         self._offer = BrokerOffer()
+        quotas = handlers.shared.quotas
+        self._throttling = Throttling(quotas, client)
+        self._say_who = SAY_WHO if journal.is_on else LOG_IN if quotas is not None else frozenset[int]()
 
     async def ready(self) -> None:
         """Returns when it is known what is managed."""
@@ -78,8 +82,8 @@ class Guard:
         self._told.shares.close()
 
     def wants(self, route: Route) -> bool:
-        """Whether a handler looks at a request, or it says who the client is and decisions are recorded."""
-        return self._handlers.wants(route) or (self._journal.is_on and route.api.key in SAY_WHO)
+        """Whether a handler looks at a request, or it says who the client is, for decisions or quotas."""
+        return self._handlers.wants(route) or route.api.key in self._say_who
 
     def concerns(self, topic: str | UUID) -> bool:
         """Whether a topic is answered for here, though it may be coming only (TAKEOVER-WAITS), or takes no records."""
@@ -99,14 +103,13 @@ class Guard:
 
     def decide(self, route: Route, body: memoryview) -> Decision:
         """Decides as the handler does, and asks what the client may do where that is not known."""
-        says_who = self._journal.is_on and route.api.key in SAY_WHO
-        looked = self._introduction.look(route, body) if says_who else None
+        looked = self._introduction.look(route, body) if route.api.key in self._say_who else None
         handler = self._handlers.by_key.get(route.api.key)
         if handler is None:
             return looked
         decision = handler.decide(HeldRequest(route, body, self._handlers.shared, self._told, self._offer))
         if isinstance(decision, ServedRequest):
-            return self._serve(route, decision)
+            return self._throttling.bind(route, body, self._serve(route, decision))
         if isinstance(decision, ConferredRequest):
             tell = looked.back if isinstance(looked, Translate) else None
             return Confer(partial(_conferred, route, decision, tell))

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 SAY_WHO: Final = frozenset({apis.INIT_PRODUCER_ID, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
 """By api key, the requests that are read, or whose answers are, where decisions are recorded."""
+LOG_IN: Final = frozenset({apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE})
+"""Those of them that say who has a quota."""
 _GREETING: Final = frozenset({apis.API_VERSIONS})
 """Requests that are held for their client id alone: they come first on nearly all connections."""
 _NOBODY: Final = -1

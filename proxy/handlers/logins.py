@@ -1,6 +1,6 @@
-"""As whom a client logs in, as far as its own words or its certificate say so: for the record only.
+"""As whom a client logs in, as far as its own words or its certificate say so: for the record, and for quotas.
 
-Nothing rests on it: log-ins pass as they come, and it is the broker that judges them. A name holds once the broker has
+No right rests on it: log-ins pass as they come, and it is the broker that judges them. A name holds once the broker has
 taken what proves it:
 
     PLAIN, SCRAM          User:NAME; it stands in the client's first message
@@ -62,6 +62,7 @@ class Login:
     def begins(self, version: int, body: memoryview) -> None:
         """Takes note of the mechanism that a SaslHandshake asks for."""
         self._claimed = None
+        self._client.user = self._client.user or None  # who goes on under the same name (KIP-368) has it meanwhile
         try:
             value, _ = sasl_handshake.REQUEST.at(version).parse(body)
         except WireError:
@@ -94,7 +95,17 @@ class Login:
     def _answered(self, principal: str, answer: SaslAuthenticateResponse) -> None:
         is_refused = self._mechanism == _OAUTH and answer.auth_bytes  # RFC 7628: why not; the error comes next
         if not (answer.error_code or is_refused):
+            self._client.user = user_of(principal)
             self._journal.named(self._client, self._client.client_id, principal)
+
+
+def user_of(principal: str) -> str | None:
+    """Returns whom quotas mean, by the name of a log-in; None: brokers alone know who it is.
+
+    >>> user_of("User:alice"), user_of("DelegationToken:id")
+    ('alice', None)
+    """
+    return principal.removeprefix("User:") if principal.startswith("User:") else None
 
 
 def plain_name(said: bytes) -> str | None:

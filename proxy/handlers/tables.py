@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kordon.codecs import apis
+from kordon.proxy.access.client_quotas import ClientQuotas
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.room import RecordRoom
 from kordon.proxy.handlers.add_partitions_to_txn import AddPartitionsToTxn
@@ -120,6 +121,7 @@ class WorkerParts:
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
         individual_commits: What groups have done offset by offset, where such commits are taken.
         share_groups: What share groups have in hand and have done, where they are served.
+        quotas: What brokers hold clients to; None: clients are not held to it (`ordering.client_quotas`).
         numbers: Of the restart points that were seen last.
     """
 
@@ -146,6 +148,7 @@ class WorkerParts:
     offers_dialect: bool
     individual_commits: IndividualCommits
     share_groups: ShareGroups
+    quotas: ClientQuotas | None = None
     numbers: LastNumbers = field(default_factory=LastNumbers)
 
 
@@ -309,4 +312,4 @@ def _in_both_views(worker: WorkerParts) -> list[ApiHandler]:
 
 def _shared(worker: WorkerParts, view: View) -> HandlerContext:
     refusals = OtherRefusals(worker.journal, worker.topics, view)
-    return HandlerContext(worker.topics, refusals, worker.turns, worker.most_rows)
+    return HandlerContext(worker.topics, refusals, worker.turns, worker.most_rows, worker.quotas)

@@ -14,6 +14,7 @@ import structlog
 import kordon
 from kordon.proxy.access.acl_mirror import AclMirror
 from kordon.proxy.access.authorizer import Authorizer
+from kordon.proxy.access.client_quotas import ClientQuotas
 from kordon.proxy.access.wrong_rights import Access, principal_of
 from kordon.proxy.config.config import Config
 from kordon.proxy.controller.compaction import Compaction
@@ -140,7 +141,12 @@ class ManagedWorker:
         self.group_positions = GroupPositions(brokers)
         self.gates = Gates(self.group_positions, self.reads.ends.of)
         topics_admin = TopicsAdmin(brokers)
-        access = Access(brokers, principal_of(topology.config), ordering.group)
+        upstream = topology.config
+        principal = principal_of(upstream)
+        access = Access(brokers, principal, ordering.group)
+        shows_certificate = upstream.tls is not None and upstream.tls.certificate is not None
+        self.quotas = ClientQuotas(brokers, self.topics, principal, own_user=shows_certificate)
+        self._holds_quotas = ordering.client_quotas
         self._authorizer = Authorizer(access, AclMirror(brokers))
         self._read_control = ReadControl(self.reads)
         self._janitor_tools = JanitorTools(
@@ -230,6 +236,7 @@ class ManagedWorker:
             offers_dialect=ordering.dialect,
             individual_commits=self.individual_commits,
             share_groups=self.share_groups,
+            quotas=self.quotas if ordering.client_quotas else None,
         )
         self.service = ManagedService(
             virtual_handlers(parts),
@@ -297,6 +304,8 @@ class ManagedWorker:
         look = partial(self._faults.run, lambda: self.pages.is_served)
         self._tasks.keep(look, name="look for faults of all proxies")
         self._tasks.keep(self.lags.run, name="look at the lag of groups")
+        if self._holds_quotas:
+            self._tasks.keep(self.quotas.run, name="look at the quotas of clients")
         self._tasks.keep(self.source_groups.run, name="visit groups of sources")
 
     async def _learn(self) -> None:

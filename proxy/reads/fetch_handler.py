@@ -122,6 +122,8 @@ class FetchHandler:
     ) -> tuple[list[NamedTopic], FetchedRows]:
         """Reads; returns what was named, and the rows of those that do not rest."""
         named = rests.name(asked.topics)
+        if client.most_fetch_bytes is not None:
+            asked = asked._replace(max_bytes=min(asked.max_bytes, client.most_fetch_bytes))
         fetching = Fetching(self._reads, asked, client, named, rests, gate=gate)
         rows = await fetching.run()
         if self._complete is not None and asked.is_committed and (given := fetching.given(rows)):

@@ -27,6 +27,7 @@ from kordon.proxy.core.events import (
     EndUpstream,
     Event,
     LearnNodes,
+    MuteDownstream,
     PassToServing,
     PauseDownstream,
     PauseUpstream,
@@ -47,6 +48,7 @@ from kordon.proxy.relay.connection_record import ConnectionRecord
 from kordon.proxy.relay.entrance import TurnedAway, hear, know_managed, meet
 from kordon.proxy.relay.late_work import LateWork
 from kordon.proxy.relay.listener import Listener
+from kordon.proxy.relay.muting import Muting
 from kordon.proxy.relay.shared import Shared
 from kordon.proxy.relay.socket_end import SocketEnd
 from kordon.proxy.runtime.tls import explain
@@ -193,6 +195,7 @@ class Relay:
         self.record = ConnectionRecord(shared.journal, shared.tally, client, listener.role)
         self.downstream = _Downstream(self, shared)
         self.upstream = _Upstream(self, shared)
+        self._muting = Muting(self.downstream)
         self.node_id: int | None = None
         """The broker it leads to; None for the bootstrap listener."""
         self.lingering = False
@@ -273,7 +276,7 @@ class Relay:
         if self._closing_since is not None:
             return False
         target = self._listener.target(self.downstream.transport)
-        self.node_id = target.node_id
+        self.node_id = self.record.peer.broker = target.node_id
         await self.shared.dialer.dial(target, lambda: self.upstream)
         if self._closing_since is None:
             await know_managed(self._service, seconds)
@@ -296,6 +299,8 @@ class Relay:
                     self._late_work.confer(pending, decision)
                 case PassToServing(pending, response):
                     self._late_work.pass_part(pending, response)
+                case MuteDownstream(ms):
+                    self._muting.mute(ms / 1000)
                 case Close(cause, detail):
                     self.close(cause, detail)
                 case _:
@@ -374,6 +379,7 @@ class Relay:
             self._opening.cancel()
         self._late_work.cancel()
         self._service.closed()
+        self._muting.cancel()
         self.upstream.close()
         if self.downstream.transport is None:
             self._socket.close()

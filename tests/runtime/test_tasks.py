@@ -33,6 +33,7 @@ KEPT = {
     "lead",
     "look at own topics",
     "look at the lag of groups",
+    "look at the quotas of clients",
     "look for faults of all proxies",
     "look for last values",
     "look through a compacted log",
