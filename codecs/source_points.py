@@ -24,6 +24,8 @@ _PARTS: Final = 5
 _OWNER: Final = re.compile(r"(?:[0-9a-f]{32})?")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,18}")
 _MOST_NUMBER: Final = 2**63 - 1
+_MOST_READ: Final = 2**62
+"""A higher one is damaged: it would leave none for those who come after."""
 
 
 class UnreadPoint(ValueError):  # noqa: N818  it is no error of the program
@@ -93,12 +95,10 @@ def parse(metadata: str | None) -> Point:
     if len(parts) != _PARTS - 1:
         raise UnreadPoint(f"{shown(text[:80])!r} is cut short")
     number, written_ms, owner, point = parts
-    if not (_NUMBER.fullmatch(number) and _NUMBER.fullmatch(written_ms) and _OWNER.fullmatch(owner)):
+    is_sound = _NUMBER.fullmatch(number) and _NUMBER.fullmatch(written_ms) and _OWNER.fullmatch(owner)
+    if not is_sound or int(number) > _MOST_READ:
         raise UnreadPoint(f"{shown(text[:80])!r} is damaged")
-    try:
-        return Point(int(number), point if int(number) else None, owner, int(written_ms))
-    except ValueError as error:
-        raise UnreadPoint(f"{shown(text[:80])!r} is damaged: {error}") from error
+    return Point(int(number), point if int(number) else None, owner, int(written_ms))
 
 
 def parsed(metadata: str | None) -> Point | None:

@@ -33,6 +33,7 @@ from kordon.proxy.core.interception import Ask, Translate
 from kordon.proxy.decisions.commits import Committer
 from kordon.proxy.decisions.events import OwnError
 from kordon.proxy.decisions.journal import NO_JOURNAL, Journal
+from kordon.proxy.decisions.room import RecordRoom
 from kordon.proxy.decisions.source_points import PointPlace, restart_point
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest
 from kordon.proxy.handlers.own_refusals import refusal
@@ -81,13 +82,17 @@ class SourceCommits(ApiHandler):
         stock: What is done with commits on other topics.
         numbers: Shared by all handlers of a worker.
         journal: Where decisions are recorded.
+        room: For restart points there; None: of its own.
     """
 
     concerns_sources = True
 
-    def __init__(self, stock: ApiHandler, numbers: LastNumbers, journal: Journal = NO_JOURNAL) -> None:
+    def __init__(
+        self, stock: ApiHandler, numbers: LastNumbers, journal: Journal = NO_JOURNAL, room: RecordRoom | None = None
+    ) -> None:
         self.key = stock.key
         self.journal = journal
+        self.room = room or RecordRoom(journal)
         self.stock = stock
         self.numbers = numbers
 
@@ -159,7 +164,7 @@ class _SourceCommit(ConferredRequest):
                 self._refused[at] = "lower_number"
 
     async def _ask_numbers(self, wanted: Mapping[str, set[int]], ask: Ask) -> dict[tuple[str, int], int]:
-        """Returns the numbers that the group has; 0: it has no restart point there; -1: the coordinator does not tell."""
+        """Returns the numbers that the group has; 0: it has no restart point; -1: the coordinator does not tell."""
         topics = [OffsetFetchRequestTopic(name=name, partition_indexes=sorted(each)) for name, each in wanted.items()]
         asked = OffsetFetchRequest(group_id=self._value.group_id, topics=topics, require_stable=False)
         answer: OffsetFetchResponse = await ask(_FETCH_ROUTE, offset_fetch.REQUEST.build(_FETCH_ROUTE.version, asked))
@@ -255,7 +260,7 @@ class _SourceCommit(ConferredRequest):
                     asked_after=self._asked_after,
                     held=self._current.get((place[1], place[2])),
                 )
-                journal.note(told)
+                self._handler.room.note(told, 1)
 
 
 def _topic_key(row: Row) -> object:

@@ -234,13 +234,12 @@ def _chosen(worker: WorkerParts, view: View, handlers: Sequence[ApiHandler], *co
 
 def _for_sources(worker: WorkerParts, handlers: Iterable[ApiHandler]) -> list[ApiHandler]:
     """Returns what takes the places of handlers while there are source topics."""
-    by_key = {each.key: each for each in handlers}
+    by_key, room = {each.key: each for each in handlers}, RecordRoom(worker.journal)
     found: list[ApiHandler] = [
-        SourceCommits(by_key[key], worker.numbers, worker.journal)
+        SourceCommits(by_key[key], worker.numbers, worker.journal, room)
         for key in (apis.OFFSET_COMMIT, apis.TXN_OFFSET_COMMIT)
     ]
     if worker.journal.is_on:
-        room = RecordRoom(worker.journal)
         found += [each(by_key.get(each.key), room) for each in (SyncedOwners, HeldOwners)]
     return found
 

@@ -13,9 +13,10 @@ from kordon.codecs import apis
 from kordon.codecs.decision import Kind
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
-from kordon.codecs.source_points import Point, build
+from kordon.codecs.source_points import POINT_BYTES, Point, build
 from kordon.proxy.core.interception import Confer, Serve
 from kordon.proxy.core.verdicts import Route
+from kordon.proxy.decisions import room
 from kordon.proxy.handlers import source_commits, source_wishes
 from kordon.proxy.handlers.alter_configs import AlterConfigs
 from kordon.proxy.handlers.create_topics import CreateTopics
@@ -194,6 +195,42 @@ async def test_restart_points_and_refusals_are_on_record() -> None:
     assert asked == [(-1, 0), (0, None)], "the coordinator was asked for the number once"
     (refusal,) = (each for each in told if each.kind is Kind.REFUSE)
     assert (refusal.topic, refusal.rule, refusal.reason) == (SOURCE, "POINT-KEPT", "INVALID_COMMIT_OFFSET_SIZE")
+
+
+async def test_who_commits_more_than_there_is_room_for_fills_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand restart points of 4,000 bytes a request: each is taken, and what is not on record is counted."""
+    monkeypatch.setattr(room, "ROWS_AT_ONCE", 250)
+    monkeypatch.setattr(room, "ROWS_A_SECOND", 0)
+    coordinator = Coordinator()
+    long = build(Point(1, "x" * POINT_BYTES))
+    told = await coordinator.commit({SOURCE: dict.fromkeys(range(10_000), long)})
+    assert told == {SOURCE: dict.fromkeys(range(10_000), 0)}
+    assert len(coordinator.noted.of(Kind.POINT)) == 250
+    assert len(coordinator.asked) == 1
+
+
+async def test_rows_of_one_partition_are_taken_as_often_as_they_come() -> None:
+    """In one request: what counts then is the coordinator's matter."""
+    coordinator = Coordinator({0: point(4)})
+    body = {"group_id": GROUP, "topics": [], **MEMBER}
+    rows = [
+        {"partition_index": 0, "committed_offset": 0, "committed_metadata": each}
+        for each in (point(5), "", point(3), point(6))
+    ]
+    made = request(apis.OFFSET_COMMIT).build(8, {**body, "topics": [{"name": SOURCE, "partitions": rows}]})
+    decision = coordinator.guard.decide(route_of(apis.OFFSET_COMMIT, 8), memoryview(bytearray(made)))
+    assert isinstance(decision, Confer)
+    told = response(apis.OFFSET_COMMIT).parse(8, bytes(await decision.answer(coordinator.ask)))  # type: ignore[arg-type]
+    codes = [row.error_code for row in told.topics[0].partitions]
+    assert codes == [0, source_commits.REFUSED, source_commits.REFUSED, 0]
+
+
+async def test_a_number_that_leaves_none_for_others_is_refused() -> None:
+    """Nobody could go on behind it, and nobody could set the restart point."""
+    coordinator = Coordinator({0: point(4)})
+    for number in (2**62 + 1, 2**63 - 1):
+        assert await coordinator.commit({SOURCE: {0: point(number)}}) == {SOURCE: {0: source_commits.REFUSED}}
+    assert await coordinator.commit({SOURCE: {0: point(2**62)}}) == {SOURCE: {0: 0}}
 
 
 async def test_a_topic_that_is_named_by_its_id_is_a_source_topic_too() -> None:
