@@ -24,6 +24,8 @@ class Load:
     seed: int = 1
     keys: int = 300
     """Of each producer."""
+    hot_percent: int = 0
+    """Of the records: they have the first key, whatever the others have."""
     acks: int = -1
     """Of librdkafka's producer: 0 and 1 are without idempotence, and nothing is sent twice; -1: all, idempotent."""
     bytes: int = 100
@@ -148,7 +150,9 @@ class Records:
 
     def next(self) -> tuple[str, int, bytes]:
         """Returns key, sequence and value of the next record."""
-        chosen = self._chance.randrange(len(self._sequences))
+        hot = self._settings.hot_percent
+        is_hot = hot > 0 and self._chance.random() * 100 < hot
+        chosen = 0 if is_hot else self._chance.randrange(len(self._sequences))
         sequence = self._sequences[chosen]
         self._sequences[chosen] += 1
         self.number += 1

@@ -31,8 +31,9 @@ _PYTHON_CLIENTS: Final = {
     "librdkafka-group": "consume_librdkafka",
     "cooperative": "consume_cooperative",
     "cooperative-dialect": "consume_cooperative",
+    "share": "consume_share",
 }
-COOPERATIVE_GROUPS: Final = ("cooperative", "cooperative-dialect")
+COOPERATIVE_GROUPS: Final = ("cooperative", "cooperative-dialect", "share")
 """They finish records out of the order of offsets, and are judged by `cooperative.py`."""
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
 _END_SECONDS: Final = 60.0
