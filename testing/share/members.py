@@ -28,6 +28,7 @@ class Member:
         """Of its share session."""
         self.is_stopped = False
         self._world = world
+        self._life = world.data.life
         self._in_hand: dict[int, int] = {}
         """Offsets, and the incarnation in which each was given."""
         self._slow = world.rng.choice([0.1, 0.4, 0.8])
@@ -38,6 +39,9 @@ class Member:
         world = self._world
         while not self.is_stopped:
             yield world.rng.uniform(0, _PAUSE_SECONDS)
+            if self._life != world.data.life:
+                self._life = world.data.life
+                self._begin_session()
             if not world.is_calm and world.rng.random() < 0.05:
                 yield world.rng.choice([2.0, 8.0, 20.0])  # it is stopped, or slow, with records in hand
             said = self._handle()
@@ -69,19 +73,20 @@ class Member:
         return said
 
     def _ask(self, said: dict[int, ShareAcknowledgeType]) -> Iterator[float]:
-        """Acknowledges, and asks for more."""
-        world, began = self._world, self._world.now
+        """Acknowledges, and asks for more; drops what was to be said to a node that leads no more, as Java does."""
+        world, began, life = self._world, self._world.now, self._life
+        if world.dropped and world.rng.random() < world.dropped:
+            for offset in said:
+                del self._in_hand[offset]
+            said = {}
         batches = [AcknowledgementBatch(offset, offset, (kind,)) for offset, kind in sorted(said.items())]
         most = world.rng.randint(1, _MOST)
-        answer = yield from self._answer(Fetch(self.name, most, batches))
-        for offset, kind in said.items():
-            incarnation = self._in_hand[offset] if kind is ShareAcknowledgeType.RENEW else self._in_hand.pop(offset)
-            if answer is None or answer.code is not Code.NONE:
-                continue
-            if kind is ShareAcknowledgeType.RENEW:
-                world.promises.on_renewed(self.name, offset, began)
-            elif kind is not ShareAcknowledgeType.RELEASE:
-                world.promises.on_acknowledged(offset, incarnation)
+        answer = yield from self._answer(Fetch(life, self.name, most, batches))
+        if life != world.data.life:
+            return
+        if began < world.promises.lost_at:
+            answer = None
+        self._acknowledged(said, answer, began)
         if answer is None:
             self._begin_session()
             return
@@ -91,6 +96,16 @@ class Member:
         for each in answer.given:
             world.promises.on_given(self.name, each, answer.incarnation)
             self._in_hand[each.offset] = answer.incarnation
+
+    def _acknowledged(self, said: dict[int, ShareAcknowledgeType], answer: Answer | None, began: float) -> None:
+        for offset, kind in said.items():
+            incarnation = self._in_hand[offset] if kind is ShareAcknowledgeType.RENEW else self._in_hand.pop(offset)
+            if answer is None or answer.code is not Code.NONE:
+                continue
+            if kind is ShareAcknowledgeType.RENEW:
+                self._world.promises.on_renewed(self.name, offset, began)
+            elif kind is not ShareAcknowledgeType.RELEASE:
+                self._world.promises.on_acknowledged(offset, incarnation)
 
     def _begin_session(self) -> None:
         """Begins a share session, in which nothing can be said of what it was given in the one before."""

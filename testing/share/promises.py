@@ -11,10 +11,12 @@ stuck        in calm everything is done
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kordon.proxy.ordering.claims import NO_INCARNATION, Start
+from kordon.codecs.ranges import Ranges
+from kordon.proxy.ordering.claims import NO_INCARNATION, Start, counts
 from kordon.proxy.ordering.share.acquiring import GivenRecord
 from kordon.proxy.ordering.share.locks import Lock, LockOutcome
 from kordon.proxy.ordering.share.state import Said
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 LOCK_SECONDS: Final = 5.0
 """As members are told."""
 MOST_TRIES: Final = 3
+_NOT_AFTER_A_LOSS: Final = ("two hands", "counts")
+"""What was in hand is lost then, and what a worker writes late may end the lock of somebody else."""
 
 
 @dataclass
@@ -46,6 +50,8 @@ class Promises:
         """The newest by what was written."""
         self.begin = 0
         """Where the group has begun."""
+        self.lost_at = -1.0
+        """When the log lost records. What is answered to who asked before is not judged."""
         self.done: set[int] = set()
         """Offsets that the log says are done."""
         self._handled: set[int] = set()
@@ -54,6 +60,12 @@ class Promises:
         self._tries: dict[int, int] = defaultdict(int)
         """By what was written; not all of it is given."""
         self._hands: dict[tuple[str, int], Hand] = {}
+        self._wishes: set[int] = set()
+        """Starts that an operator has asked for: what stands before them need not be done."""
+        self._since_wish: set[int] = set()
+        """Incarnations since the last of them: what was handled in one of these is handled."""
+        self._may_begin_anywhere = True
+        """Whether the group has read nothing yet."""
         self._data = data
         self._clock = clock
 
@@ -62,22 +74,69 @@ class Promises:
         """Records that are not done."""
         return [each for each in self._data.between(self.begin, self._data.end) if each.number not in self.done]
 
+    def on_wish(self, start: int) -> None:
+        """A start is to be written for an operator."""
+        self._wishes.add(start)
+
+    def on_deleted(self) -> None:
+        """The group was deleted without Kordon: it may go on, and it may begin anew."""
+        self._may_begin_anywhere = True
+
+    def on_loss(self, left: Sequence[Said]) -> None:
+        """The log has lost records: what is acknowledged may be given again, and nothing is skipped.
+
+        Args:
+            left: What it still says.
+        """
+        self._forget()
+        self.incarnation, self.lost_at = NO_INCARNATION, self._clock.now
+        for said in left:
+            if isinstance(said, Start) and counts(said.ends, self.incarnation):
+                if said.name != self.incarnation:
+                    self.done.clear()
+                    self.incarnation, self.begin = said.name, said.done.stable
+                self.done.update(range(self.begin, said.done.stable))
+                self._add(said.done.ranges)
+            elif isinstance(said, LockOutcome) and said.incarnation == self.incarnation:
+                self._add(said.done)
+
+    def _add(self, done: Ranges) -> None:
+        self.done.update(offset for begin, end in done for offset in range(begin, end))
+
+    def _forget(self) -> None:
+        """Nothing is done or in hand any more."""
+        self.done.clear()
+        self._acknowledged.clear()
+        self._given.clear()
+        self._hands.clear()
+
+    def _begins(self, start: Start) -> None:
+        """A start counts: it says where the group begins, for an operator, for the first time, or after a loss."""
+        begin, is_wish = start.done.stable, start.name in self._wishes
+        if not is_wish and not self._may_begin_anywhere:
+            for record in self._data.between(self.begin, begin):
+                if record.number not in self._handled and self._tries[record.number] < MOST_TRIES:
+                    self._break("skipped", f"the group begins at {begin}, and nobody has handled {record.number}")
+        self._forget()
+        if is_wish:
+            self._handled.clear()
+            self._tries.clear()
+            self._since_wish.clear()
+        self._since_wish.add(start.name)
+        self.incarnation, self.begin = start.name, begin
+        self._may_begin_anywhere = False
+
     def on_written(self, said: Said | None) -> None:
         """Something was written to the log."""
-        if isinstance(said, Start) and said.ends == self.incarnation and said.name != self.incarnation:
-            self.incarnation, self.begin = said.name, said.done.stable
-            self.done.clear()
-            self._handled.clear()
-            self._acknowledged.clear()
-            self._given.clear()
-            self._tries.clear()
-            self._hands.clear()
+        if isinstance(said, Start):
+            if said.name != self.incarnation and counts(said.ends, self.incarnation):
+                self._begins(said)
         elif isinstance(said, Lock) and said.incarnation == self.incarnation:
             for begin, end in said.offsets:
                 for offset in range(begin, end):
                     self._tries[offset] = max(self._tries[offset], said.tries)
         elif isinstance(said, LockOutcome) and said.incarnation == self.incarnation:
-            self.done.update(offset for begin, end in said.done for offset in range(begin, end))
+            self._add(said.done)
             for record in self._data.between(self.begin, self._data.end):
                 is_spent = self._tries[record.number] >= MOST_TRIES
                 if record.number in self.done and record.number not in self._handled and not is_spent:
@@ -108,7 +167,7 @@ class Promises:
     def on_handled(self, member: str, offset: int, incarnation: int, *, is_done: bool) -> None:
         """A member has made up its mind about a record, and works on it no longer."""
         self._hands.pop((member, offset), None)
-        if is_done and incarnation == self.incarnation:
+        if is_done and incarnation in self._since_wish:
             self._handled.add(offset)
 
     def on_renewed(self, member: str, offset: int, since: float) -> None:
@@ -127,4 +186,5 @@ class Promises:
         self._hands = {each: hand for each, hand in self._hands.items() if hand.member != member}
 
     def _break(self, name: str, what: str) -> None:
-        self.broken.append(f"{name}: {what}")
+        if self.lost_at < 0 or name not in _NOT_AFTER_A_LOSS:
+            self.broken.append(f"{name}: {what}")

@@ -16,6 +16,7 @@ from kordon.proxy.ordering.claims import NO_OFFSET, Claim, Done
 from kordon.proxy.ordering.share import acknowledging, acquiring, locks
 from kordon.proxy.ordering.share.acquiring import GivenRecord
 from kordon.proxy.ordering.share.locks import Held, Lock, LockOutcome, Locks
+from kordon.proxy.ordering.share.opening import Openings
 from kordon.proxy.ordering.share.state import Said, ShareState
 from kordon.proxy.ordering.share.window import ShareWindow
 from kordon.testing.share import workers
@@ -37,6 +38,8 @@ class Rule:
     seeds: tuple[int, ...]
     """Three of those that show that."""
     parts: tuple[tuple[Any, str, Any], ...]
+    harsh: bool = False
+    """Whether the log has to lose records for it."""
 
     def taken_out(self) -> AbstractContextManager[object]:
         """Has all go without the rule in a block."""
@@ -89,8 +92,8 @@ def _newest_only(state: ShareState, key: str, offset: int, said: Said | None, no
         _APPLY(state, key, offset, said, now)
 
 
-def _last_done(worker: Worker) -> int:
-    done = worker.reader.state.done
+def _last_done(worker: Worker, life: int) -> int:
+    done = worker.reader.of(life).done
     return max(0, done.stable, done.ranges.end)
 
 
@@ -198,5 +201,26 @@ RULES: Final = (
     ),
     Rule("locks count before their start is read", "counts", (0, 9, 33), ((ShareState, "apply", _newest_only),)),
     Rule("of two starts the first counts (ONE-START)", "stuck", (1, 3, 4), ((claims, "counts", constant(True)),)),
+    Rule(
+        "a group that is older than the log begins at earliest (OLD-GROUP)",
+        "skipped",
+        (8, 16, 18),
+        ((Openings, "begins_at_earliest", constant(False)),),
+        harsh=True,
+    ),
+    Rule(
+        "no group begins before its log is opened (OLD-GROUP)",
+        "skipped",
+        (31, 32, 71),
+        ((Worker, "may_begin", constant(True)),),
+        harsh=True,
+    ),
+    Rule(
+        "what was read before a loss counts for nothing",
+        "overtaken",
+        (186, 342, 451),
+        ((Worker, "has_begun_anew", constant(False)),),
+        harsh=True,
+    ),
 )
 """All rules; without each of them some promise breaks."""

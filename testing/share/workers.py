@@ -11,12 +11,13 @@ from itertools import count
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from kordon.codecs.error_codes import Code
-from kordon.proxy.ordering.claims import NO_OFFSET, Done, Start
+from kordon.proxy.ordering.claims import NO_INCARNATION, NO_OFFSET, Done, Start
 from kordon.proxy.ordering.share.acknowledging import AcknowledgementBatch, JudgedAcknowledgements, acknowledge, stands
 from kordon.proxy.ordering.share.acquiring import GivenRecord, Wish, acquire, given
+from kordon.proxy.ordering.share.opening import Opening
 from kordon.proxy.ordering.share.state import Said
 from kordon.proxy.ordering.share.window import ShareWindow
-from kordon.testing.share.world import Reader
+from kordon.testing.share.world import Entry, Reader
 
 if TYPE_CHECKING:
     from kordon.testing.share.run import World
@@ -26,12 +27,15 @@ _AHEAD: Final = 14
 _SEND_WITHIN_SECONDS: Final = 1.0
 _STALLS: Final = 0.12
 _NAMES: Final = count(1)
+GROUP: Final = "sharers"
 
 
 @dataclass(frozen=True)
 class Fetch:
     """A ShareFetch, with acknowledgements of what its member was given before."""
 
+    life: int
+    """Of the topic that is meant."""
     member: str
     most: int
     batches: Sequence[AcknowledgementBatch] = ()
@@ -41,6 +45,7 @@ class Fetch:
 class Reset:
     """An AlterShareGroupOffsets that the coordinator has taken: the group is empty."""
 
+    life: int
     offset: int
 
 
@@ -55,6 +60,10 @@ class Answer:
     """Of what is given; no client is told that."""
 
 
+class LostLogError(Exception):
+    """The log is another one than was read."""
+
+
 Request: TypeAlias = Fetch | Reset
 Serving: TypeAlias = Generator[float, None, Answer]
 Writing: TypeAlias = Generator[float, None, list[str]]
@@ -66,23 +75,23 @@ class Worker:
 
     world: World
     reader: Reader = field(init=False)
-    window: ShareWindow = field(init=False)
     life: int = 0
     """How often it has died."""
     asleep_until: float = 0.0
-    _of: int = 0
-    """The incarnation whose records are in the window."""
+    frozen: tuple[float, int] = (0.0, 0)
+    """Until when it reads no record from an offset on, which is where a resize cuts the partition."""
+    _windows: dict[int, tuple[int, ShareWindow]] = field(default_factory=dict[int, tuple[int, ShareWindow]])
+    """By life of the topic, the incarnation that was looked ahead in, and the records."""
     _numbers: count[int] = field(default_factory=count)
 
     def __post_init__(self) -> None:
         self.reader = Reader(self.world.log)
-        self.window = ShareWindow(0)
 
     def die(self) -> None:
         """Forgets everything, and begins anew."""
         self.life += 1
         self.reader = Reader(self.world.log)
-        self.window, self._of = ShareWindow(0), 0
+        self._windows = {}
 
     def follow(self) -> None:
         """Reads what stands in the log."""
@@ -90,26 +99,64 @@ class Worker:
 
     def serve(self, request: Request) -> Serving:
         """Serves a request."""
-        if isinstance(request, Reset):
-            return (yield from self.begin(request.offset))
-        code = (yield from self.acknowledge(request)) if request.batches else Code.NONE
-        if not self.reader.state.incarnation:
-            yield from self.begin(self.world.first_offset())
-        return (yield from self.give(request, code))
+        if request.life != self.world.data.life:
+            return Answer(Code.UNKNOWN_TOPIC_ID)
+        life = self.reader.life
+        serving = self.reset(request) if isinstance(request, Reset) else self.share(request)
+        try:
+            if not self.reader.openings.is_open:
+                yield from self.open()
+            answer = yield from serving
+        except LostLogError:
+            self.follow()
+            return Answer(Code.COORDINATOR_NOT_AVAILABLE)
+        return Answer(Code.COORDINATOR_NOT_AVAILABLE) if self.has_begun_anew(life) else answer
 
-    def begin(self, offset: int) -> Serving:
-        """Has the group begin at an offset."""
-        start = Start(next(_NAMES), self.reader.state.incarnation, Done(offset))
-        yield from self.write([start])
-        return Answer(Code.NONE if self.reader.state.incarnation == start.name else Code.COORDINATOR_NOT_AVAILABLE)
+    def has_begun_anew(self, life: int) -> bool:
+        """Whether the log was found to have lost records meanwhile, so that nothing that was made of it counts."""
+        return life != self.reader.life
+
+    def open(self) -> Generator[float, None, None]:
+        """Reads the log to its end, and writes the opening that it lacks."""
+        yield from self.read_to_end()
+        if not self.reader.openings.is_open:
+            older = frozenset([GROUP]) if self.world.has_group else frozenset[str]()
+            yield from self._travel()
+            self.world.log.openings.append(Opening(older))
+            yield from self.read_to_end()
+
+    def reset(self, asked: Reset) -> Serving:
+        """Has the group begin at an offset, whatever it has done."""
+        start = Start(next(_NAMES), self.reader.of(asked.life).incarnation, Done(asked.offset))
+        self.world.promises.on_wish(start.name)
+        yield from self.write(asked.life, [start])
+        is_so = self.reader.of(asked.life).incarnation == start.name
+        return Answer(Code.NONE if is_so else Code.COORDINATOR_NOT_AVAILABLE)
+
+    def share(self, asked: Fetch) -> Serving:
+        """Serves a ShareFetch."""
+        code = (yield from self.acknowledge(asked)) if asked.batches else Code.NONE
+        if not self.reader.of(asked.life).incarnation:
+            if not self.may_begin():
+                raise LostLogError
+            is_older = self.reader.openings.begins_at_earliest(GROUP)
+            begin = Start(next(_NAMES), NO_INCARNATION, Done(0 if is_older else self.world.first_offset()))
+            yield from self.write(asked.life, [begin])
+        return (yield from self.give(asked, code))
+
+    def may_begin(self) -> bool:
+        """Whether a group may begin: the log has an opening, also if it was lost since the request came."""
+        return self.reader.openings.is_open
 
     def acknowledge(self, asked: Fetch) -> Generator[float, None, Code]:
         """Writes what a member makes of records, and reads it back."""
-        state, world = self.reader.state, self.world
-        judged = acknowledge(state, self.window, asked.member, asked.batches, may_renew=True)
+        world, window = self.world, self.window(asked.life)
+        state = self.reader.of(asked.life)
+        judged = acknowledge(state, window, asked.member, asked.batches, may_renew=True)
         if not self.is_sure(judged):
             yield from self.read_to_end()
-            judged = acknowledge(state, self.window, asked.member, asked.batches, may_renew=True)
+            state = self.reader.of(asked.life)
+            judged = acknowledge(state, window, asked.member, asked.batches, may_renew=True)
         if judged.code is not Code.NONE:
             return judged.code
         done = Done(NO_OFFSET)
@@ -118,13 +165,13 @@ class Worker:
         renewal = state.place.to_write(state.incarnation, done)
         read_to = self.reader.position
         starts = [renewal] if isinstance(renewal, Start) else []
-        keys = yield from self.write([*judged.outcomes, *judged.renewals, *starts])
-        state = self.reader.state
+        keys = yield from self.write(asked.life, [*judged.outcomes, *judged.renewals, *starts])
+        state = self.reader.of(asked.life)
         is_told = stands(state, judged, keys)
         gone = state.outlived(world.now - world.terms.lock_seconds)
         gone += state.place.outlived(keys[-1], read_to) if starts else ()
         if gone and world.rng.random() < 0.7:
-            yield from self.append([(key, None) for key in gone])
+            yield from self.append(asked.life, [(key, None) for key in gone])
         return Code.NONE if is_told else Code.INVALID_RECORD_STATE
 
     def is_sure(self, judged: JudgedAcknowledgements) -> bool:
@@ -139,49 +186,63 @@ class Worker:
 
     def give(self, asked: Fetch, code: Code) -> Serving:
         """Locks records for a member, and gives it what was read back."""
-        self.look_ahead()
-        state, world = self.reader.state, self.world
-        wanted = acquire(state, self.window, world.terms, Wish(asked.member, asked.most), world.now)
+        window = self.look_ahead(asked.life)
+        state, world = self.reader.of(asked.life), self.world
+        wanted = acquire(state, window, world.terms, Wish(asked.member, asked.most), world.now)
         if not wanted.locks and not wanted.outcomes:
             return Answer(code)
         began = world.now
-        keys = yield from self.write([*wanted.outcomes, *wanted.locks])
+        keys = yield from self.write(asked.life, [*wanted.outcomes, *wanted.locks])
         locks = keys[len(wanted.outcomes) :]
-        found = given(self.reader.state, self.window, locks)
-        return Answer(code, found if self.is_in_time(world.now - began) else (), self.reader.state.incarnation)
+        state = self.reader.of(asked.life)
+        found = given(state, window, locks)
+        return Answer(code, found if self.is_in_time(world.now - began) else (), state.incarnation)
 
     def is_in_time(self, seconds: float) -> bool:
         """Whether records may be given away so long after their locks were made: the locks run."""
         return seconds <= _SEND_WITHIN_SECONDS
 
-    def look_ahead(self) -> None:
-        """Looks at the records ahead of what is done, as far as it may."""
-        state, data = self.reader.state, self.world.data
-        begin = self.first_ahead()
-        if self._of != state.incarnation or self.window.begin > begin or self.window.end < begin:
-            self.window, self._of = ShareWindow(begin), state.incarnation
-        self.window.drop_before(begin)
-        end = min(data.end, max(self.window.end, begin + _AHEAD))
-        self.window.look(end, data.ahead(self.window.end, end))
+    def window(self, life: int) -> ShareWindow:
+        """Returns what it has looked at."""
+        return self._windows.setdefault(life, (NO_INCARNATION, ShareWindow(0)))[1]
 
-    def first_ahead(self) -> int:
+    def look_ahead(self, life: int) -> ShareWindow:
+        """Looks at the records ahead of what is done, as far as it may; returns all that it has looked at."""
+        data, begin, now = self.world.data, self.first_ahead(life), self.reader.of(life).incarnation
+        of, window = self._windows.get(life, (NO_INCARNATION, ShareWindow(0)))
+        if of != now or window.begin > begin or window.end < begin:
+            window = ShareWindow(begin)
+        self._windows[life] = now, window
+        window.drop_before(begin)
+        until, cut = self.frozen
+        seen = min(data.end, cut) if self.world.now < until else data.end
+        end = max(window.end, min(seen, begin + _AHEAD))
+        window.look(end, data.ahead(window.end, end))
+        return window
+
+    def first_ahead(self, life: int) -> int:
         """Returns the first offset that it has to look at."""
-        return max(0, self.reader.state.done.stable)
+        return max(0, self.reader.of(life).done.stable)
 
-    def write(self, said: Sequence[Said]) -> Writing:
+    def write(self, life: int, said: Sequence[Said]) -> Writing:
         """Writes records, and reads them back; returns their keys."""
         if not said:
             return []
-        entries = [(f"{id(self)}-{self.life}-{next(self._numbers)}", each) for each in said]
-        yield from self.append(entries)
+        entries = [(self._key(), each) for each in said]
+        yield from self.append(life, entries)
         return [key for key, _ in entries]
 
-    def append(self, entries: Sequence[tuple[str, Said | None]]) -> Generator[float, None, None]:
+    def _key(self) -> str:
+        return f"{id(self)}-{self.life}-{next(self._numbers)}"
+
+    def append(self, life: int, entries: Sequence[Entry]) -> Generator[float, None, None]:
         """Writes a batch, and reads it back."""
+        topic = self.reader.topic
         yield from self._travel()
-        offset = self.world.log.append(list(entries))
-        for _, said in entries:
-            self.world.promises.on_written(said)
+        if topic != self.world.log.topics:
+            raise LostLogError
+        offset = self.world.log.append(life, list(entries))
+        self.world.on_written(life, entries)
         yield from self._travel()
         self.reader.read(offset + 1, self.world.now)
 

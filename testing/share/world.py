@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final, NamedTuple, TypeAlias
 
+from kordon.proxy.ordering.claims import Start
+from kordon.proxy.ordering.share.opening import Opening, Openings
 from kordon.proxy.ordering.share.state import Said, ShareState
 from kordon.proxy.ordering.share.window import WindowRecord
 
@@ -16,6 +18,7 @@ _POISON: Final = 0.02
 _NO_KEY: Final = 0.1
 
 Entry: TypeAlias = tuple[str, Said | None]
+"""A key, and what is said under it; None: what was said is taken out."""
 
 
 class Record(NamedTuple):
@@ -35,6 +38,13 @@ class Data:
     rng: Random
     records: list[Record | None] = field(default_factory=list[Record | None])
     """By offset; None: no record."""
+    life: int = 1
+    """Of the topic: it is deleted and made anew."""
+
+    def make_anew(self) -> None:
+        """Deletes the topic and makes another one of its name."""
+        self.life += 1
+        self.records = []
 
     def append(self, count: int) -> None:
         """Writes records."""
@@ -64,12 +74,25 @@ class Log:
     """The log of the group."""
 
     rng: Random
-    entries: list[Entry | None] = field(default_factory=list[Entry | None])
-    """By offset; None: compaction has taken it."""
+    entries: list[tuple[int, Entry] | None] = field(default_factory=list[tuple[int, Entry] | None])
+    """By offset, the life of the topic and what is said of it; None: compaction has taken it."""
+    cuts: int = 0
+    """How often it has lost records."""
+    topics: int = 1
+    """How often it has been made; who writes names the one that was read, by its id."""
+    openings: list[Opening] = field(default_factory=list[Opening])
+    """They stand before all else."""
+    _kept: int = 0
+    """Up to where nothing is lost: starts, and what made compaction take others out."""
+    _batches: list[int] = field(default_factory=list[int])
+    """Where each batch begins."""
 
-    def append(self, entries: list[Entry]) -> int:
+    def append(self, life: int, entries: list[Entry]) -> int:
         """Writes a batch; returns the offset of its last record."""
-        self.entries += entries
+        self._batches.append(self.end)
+        self.entries += [(life, entry) for entry in entries]
+        if any(isinstance(said, Start) for _, said in entries):
+            self._kept = self.end
         return self.end - 1
 
     @property
@@ -79,25 +102,65 @@ class Log:
 
     def compact(self) -> None:
         """Takes out what has a later record with the same key, up to a place where the cleaner stops or dies."""
-        last = {entry[0]: offset for offset, entry in enumerate(self.entries) if entry is not None}
+        last = {entry[1][0]: offset for offset, entry in enumerate(self.entries) if entry is not None}
         for offset in range(self.rng.randint(0, self.end)):
             entry = self.entries[offset]
-            if entry is not None and last[entry[0]] > offset:
+            if entry is not None and last[entry[1][0]] > offset:
                 self.entries[offset] = None
+                self._kept = max(self._kept, last[entry[1][0]] + 1)
+
+    def lose(self, *, whole: bool) -> None:
+        """Loses all records, as if it was deleted, or the last ones, as by an unclean election.
+
+        A start is not among the last ones: whoever is told that a group was reset has to say it again after such a day.
+        """
+        self.cuts += 1
+        if whole:
+            self.topics += 1
+            self.openings.clear()
+        last = [each for each in self._batches[-5:] if each >= self._kept]
+        cut = 0 if whole else self.rng.choice(last) if last else self.end
+        del self.entries[cut:]
+        self._batches = [each for each in self._batches if each < cut]
+        self._kept = min(self._kept, cut)
 
 
 class Reader:
     """What one worker has read of the log."""
 
     def __init__(self, log: Log) -> None:
-        self.state = ShareState()
-        self.position = 0
+        self.life = 0
+        """Rises when all is forgotten."""
         self._log = log
+        self._forget()
+
+    def _forget(self) -> None:
+        self.position = 0
+        self.topic = self._log.topics
+        """Which of those that the log has been it has read."""
+        self._cuts = self._log.cuts
+        self._states: dict[int, ShareState] = {}
+        """By life of the topic."""
+        self.openings = Openings()
+        self._open()
+
+    def _open(self) -> None:
+        for opening in self._log.openings:
+            self.openings.apply(opening)
+
+    def of(self, life: int) -> ShareState:
+        """Returns what is known of the group and a topic."""
+        return self._states.setdefault(life, ShareState())
 
     def read(self, end: int, now: float) -> None:
-        """Reads on to an offset."""
+        """Reads on to an offset; whoever finds that the log has lost records begins anew."""
+        if self._cuts != self._log.cuts:
+            self.life += 1
+            self._forget()
+        self._open()
         for offset in range(self.position, min(end, self._log.end)):
             entry = self._log.entries[offset]
             if entry is not None:
-                self.state.apply(entry[0], offset, entry[1], now)
+                life, (key, said) = entry
+                self.of(life).apply(key, offset, said, now)
         self.position = max(self.position, min(end, self._log.end))

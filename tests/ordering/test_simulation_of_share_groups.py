@@ -15,29 +15,31 @@ SEEDS = range(12)
 SEEDS_OF_DEEP = range(12, 3000)
 
 
-def test_a_group_gets_what_it_is_promised() -> None:
+@pytest.mark.parametrize("harsh", [False, True], ids=["usual", "harsh"])
+def test_a_group_gets_what_it_is_promised(*, harsh: bool) -> None:
     """Each key in order, one record in one hand; nothing is skipped, and what is acknowledged is not given again."""
-    assert {seed: found for seed in SEEDS if (found := play(seed))} == {}
+    assert {seed: found for seed in SEEDS if (found := play(seed, harsh=harsh))} == {}
 
 
 @pytest.mark.deep
-def test_a_group_gets_what_it_is_promised_on_many_days() -> None:
+@pytest.mark.parametrize("harsh", [False, True], ids=["usual", "harsh"])
+def test_a_group_gets_what_it_is_promised_on_many_days(*, harsh: bool) -> None:
     """The same with other seeds, and those by which rules are shown."""
     seeds = (*SEEDS_OF_DEEP, *(seed for rule in RULES for seed in rule.seeds))
-    assert {seed: found for seed in seeds if (found := play(seed))} == {}
+    assert {seed: found for seed in seeds if (found := play(seed, harsh=harsh))} == {}
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.what.replace(" ", "-"))
 def test_without_a_rule_its_promise_breaks(rule: Rule) -> None:
     """Each one is needed: three seeds show that."""
     with rule.taken_out():
-        found = {seed: play(seed) for seed in rule.seeds}
+        found = {seed: play(seed, harsh=rule.harsh) for seed in rule.seeds}
     assert len(found) == 3
     assert all(any(each.startswith(rule.breaks) for each in broken) for broken in found.values()), found
 
 
 def test_seeds_have_all_that_is_to_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks that lose, that are renewed, that expire; late answers, archived records, resets and compacted logs."""
+    """Locks that lose, are renewed and expire, late answers, archived records, resets, resizes, lost logs."""
     seen: Counter[str] = Counter()
     kept = Worker.serve
 
@@ -48,13 +50,14 @@ def test_seeds_have_all_that_is_to_be_tried(monkeypatch: pytest.MonkeyPatch) -> 
         seen["too late"] += answer.code is Code.INVALID_RECORD_STATE
         seen["given"] += len(answer.given) > 0
         seen["stalled"] += worker.world.now - began > 5
+        seen["cut"] += worker.frozen[0] > began
         return answer
 
     monkeypatch.setattr(Worker, "serve", noted)
     for seed in SEEDS:
-        world = World(seed)
+        world = World(seed, harsh=seed % 2 == 0)
         world.play()
-        said = [entry[1] for entry in world.log.entries if entry is not None]
+        said = [entry[1][1] for entry in world.log.entries if entry is not None]
         seen["tried again"] += any(isinstance(each, Lock) and each.tries > 1 for each in said)
         seen["renewed"] += any(isinstance(each, Lock) and each.turn > each.tries for each in said)
         seen["passed over"] += any(isinstance(each, LockOutcome) and not each.turn for each in said)
@@ -62,5 +65,8 @@ def test_seeds_have_all_that_is_to_be_tried(monkeypatch: pytest.MonkeyPatch) -> 
         seen["compacted"] += None in world.log.entries
         seen["taken out"] += None in said
         seen["a key is blocked"] += not world.terms.archives
+        seen["made anew"] += world.data.life > 1
+        seen["lost"] += world.log.topics > 1
+        seen["its end lost"] += world.log.cuts > world.log.topics - 1
     assert min(seen.values()) > 0, seen
-    assert len(seen) == 11, seen
+    assert len(seen) == 15, seen
