@@ -193,8 +193,10 @@ def given(state: ShareState, window: ShareWindow, locks: Collection[str]) -> lis
     """
     mine = {offset: held.tries for offset, held in state.locks if held.key in locks}
     keys = {window.key_of(offset) for offset in mine if window.has(offset)}
-    found, missed, done = list[GivenRecord](), set[int](), state.done
+    found, missed, done, last = list[GivenRecord](), set[int](), state.done, max(mine, default=-1)
     for offset, key in window.left:
+        if offset > last:
+            break
         if key not in keys or key in missed or done.has(offset):
             continue
         if offset in mine:
