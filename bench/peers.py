@@ -176,10 +176,13 @@ def _parallel(bootstrap: str, topic: str, work: Groups, handled: Handled, over: 
 
 
 COOPERATIVE: Final = "CooperativeConsumer, through Kordon"
+_KEEPS: Final = {"ordering": {"individual_commits": True, "share_groups": True}}
+"""Of the Kordon."""
 WAYS: Final = (
     Way("stock consumers", _stock),
     Way(f"stock consumers, V = {VIRTUAL}", _stock, through_kordon=True, virtual=VIRTUAL),
-    Way("share group (no order)", _share),
+    Way(results.SHARE_GROUP, _share),
+    Way(results.ORDERED_SHARE_GROUP, _share, through_kordon=True, virtual=VIRTUAL),
     Way("Parallel Consumer", _parallel, processes=0),
     Way("CooperativeConsumer, at brokers", _cooperative, processes=0),
     Way(COOPERATIVE, _cooperative, processes=0, through_kordon=True),
@@ -190,12 +193,12 @@ WAYS: Final = (
 def measure_groups(
     cases: Sequence[Groups], bootstrap: str, tell: Callable[..., None], ways: Sequence[Way] = WAYS
 ) -> Iterator[Measurement]:
-    """Lets each way have its turn in each round of each case, with a Kordon of its own that keeps individual commits.
+    """Lets each way have its turn in each round of each case, with a Kordon that keeps what groups do record by record.
 
     Raises:
         ToolError: Not all processes of a way got to work.
     """
-    with ProxyProcess.start(bootstrap=bootstrap, config={"ordering": {"individual_commits": True}}) as kordon:
+    with ProxyProcess.start(bootstrap=bootstrap, config=_KEEPS) as kordon:
         for case in cases:
             order = list(ways)
             for number in range(1, case.rounds + 1):

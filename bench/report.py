@@ -119,10 +119,11 @@ _HOW: Final = """\
   (scheduled.rebalance.max.delay.ms=0; 5 minutes by default).
 - **Groups**: handlers wait 20 ms for each record of a topic of 3 partitions, or of V = 96 virtual ones on 3
   (`bench/peers.py`). A stock consumer and a member of a share group work on one record at a time, all of them in one
-  process on librdkafka. A process with a `CooperativeConsumer`, or with Confluent's Parallel Consumer 0.5.3.3 in the
-  order of keys, works on as many as the case says. Records a second are those from when every process has had one,
-  until the time is over or 95 % are handled. Order and repeats are counted in each process. Then the handler of one of
-  the keys does not end for a while.
+  process on librdkafka. Share groups of brokers have no order, and those of Kordon keep that of keys. A process with
+  a `CooperativeConsumer`, or with Confluent's Parallel Consumer 0.5.3.3 in the order of keys, works on as many as the
+  case says. Records a second are those from when every process has had one, until the time is over or 95 % are
+  handled. Order and repeats are counted in each process. Then the handler of one of the keys does not end for a
+  while.
 - **Acknowledgements**: twice as many records are in hand, and every second one is acknowledged, in an order that is
   drawn (`bench/acknowledging.py`). The processor time is the least of 20 rounds in one process without a broker.
 - **Audit**: a day that was made up, in which everything holds (`bench/audit_day.py`). Topics grow three times and

@@ -28,6 +28,8 @@ MIN_TRANSACTIONS: Final = 0.8
 MAX_TRANSACTIONS_CPU: Final = 1.1
 """Of the same work without transactions."""
 MIN_GROUP_RECORDS: Final = 20_000.0
+MIN_OF_SHARE_GROUP: Final = 0.6
+"""Of the records a second of a broker's share group, by one of Kordon's that keeps each key in order."""
 """A second of CooperativeConsumers, where so many are possible twice."""
 MIN_OTHERS_KEEP: Final = 0.95
 MAX_ACKNOWLEDGED_US: Final = 2.0
@@ -206,11 +208,21 @@ def _groups(figures: Results, case: str) -> Iterator[Verdict]:
         if keep is None and case.startswith(_SO_MANY):
             rate = _median(figures, case, each, results.RECORDS)
             yield from _least(f"{each}: records/s, {case}", rate, MIN_GROUP_RECORDS, "{:,.0f}")
+    yield from _share_groups(figures, case)
     us, size = (_median(figures, case, results.SDK, name) for name in (results.ACKNOWLEDGED_US, results.COMMIT_BYTES))
     yield from _most(f"CPU µs of each of {case}", us, MAX_ACKNOWLEDGED_US)
     yield from _most(f"bytes of a commit behind {case}", size, MAX_COMMIT_BYTES, "{:,.0f}")
     taken_on = _median(figures, case, results.SDK, results.TAKEN_ON)
     yield from _least(f"records started behind {case}", taken_on, 1.0, "{:,.0f}")
+
+
+def _share_groups(figures: Results, case: str) -> Iterator[Verdict]:
+    """Judges a share group that keeps each key in order, beside a broker's that does not."""
+    ours, brokers = results.ORDERED_SHARE_GROUP, results.SHARE_GROUP
+    of_brokers = ratio(figures, case, ours, results.RECORDS, brokers)
+    yield from _least(f"{ours}: records/s of those of a {brokers}, {case}", of_brokers, MIN_OF_SHARE_GROUP)
+    inversions = _median(figures, case, ours, results.INVERSIONS)
+    yield from _most(f"{ours}: inversions, {case}", inversions, 0.0, "{:.0f}")
 
 
 def _audit(figures: Results, case: str) -> Iterator[Verdict]:

@@ -65,6 +65,19 @@ def test_a_blocked_key_and_acknowledgements_are_judged_and_shown() -> None:
     assert "| SDK | 2.10 (2.10-2.10) | 10000 (10000-10000) | 20002 (20002-20002) | 5 (5-5) |" in page
 
 
+@pytest.mark.parametrize(("rate", "inversions", "reached"), [(60.0, 0.0, (True, True)), (59.0, 1.0, (False, False))])
+def test_an_ordered_share_group_is_judged_beside_one_of_brokers(
+    rate: float, inversions: float, reached: tuple[bool, bool]
+) -> None:
+    """It keeps 0.6 of the records a second, and has no inversion."""
+    made = results_of(QUICK.name)
+    for contender, figure in ((results.SHARE_GROUP, 100.0), (results.ORDERED_SHARE_GROUP, rate)):
+        figures = {results.RECORDS: figure, results.INVERSIONS: inversions}
+        made.measurements.append(Measurement(QUICK.name, contender, 1, figures))
+    told = [each.reached for each in verdicts(made) if each.what.startswith(results.ORDERED_SHARE_GROUP)]
+    assert tuple(told) == reached
+
+
 @pytest.mark.broker
 @pytest.mark.deep
 @pytest.mark.programs
