@@ -93,7 +93,9 @@ class _Fetch(ConferredRequest):
         self._named = {group.group_id for group in value.groups if group.topics is not None}
         """Groups of which partitions are named."""
         self._ids = TopicIds(held.topics, handler.view)
-        self._logs: dict[str, GroupLog | Code] = {}
+        self._logs: dict[str, GroupLog] = {}
+        self._refused: dict[str, Code] = {}
+        """By group, why it has no log: its partitions are refused."""
         self._lives: dict[str, int] = {}
         self._begun: dict[PlaceKey, Begun] = {}
         self._may_read: dict[str, bool] = {}
@@ -102,9 +104,11 @@ class _Fetch(ConferredRequest):
         """Answers when the log has been read behind what the coordinator has said."""
         answer = await self._ask_coordinator(ask)  # whoever may not ask costs nothing more
         for group_id in {each.place.group_id for each in self._found(answer)}:
-            found = self._logs[group_id] = await opened(self._handler.logs, group_id)
-            if not isinstance(found, Code):
-                self._lives[group_id] = found.life
+            found = await opened(self._handler.logs, group_id)
+            if isinstance(found, Code):
+                self._refused[group_id] = found
+            else:
+                self._logs[group_id], self._lives[group_id] = found, found.life
         for look in range(1, _LOOKS + 1):
             await self._read_logs()
             known = {each.place: self._seen(each.place) for each in self._found(answer)}
@@ -172,25 +176,24 @@ class _Fetch(ConferredRequest):
             try:
                 await known.read_to_end()
             except UpstreamUnavailable:
-                self._logs[group_id] = Code.COORDINATOR_LOAD_IN_PROGRESS
+                self._refuse_group(group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
             else:
                 if known.life != self._lives[group_id]:
-                    self._logs[group_id] = Code.COORDINATOR_LOAD_IN_PROGRESS
+                    self._refuse_group(group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
 
-        logs = {group_id: each for group_id, each in self._logs.items() if not isinstance(each, Code)}
-        await asyncio.gather(*(read(group_id, each) for group_id, each in logs.items()))
+        await asyncio.gather(*(read(group_id, each) for group_id, each in self._logs.items()))
 
-    def _log(self, group_id: str) -> GroupLog | None:
-        found = self._logs.get(group_id)
-        return None if found is None or isinstance(found, Code) else found
+    def _refuse_group(self, group_id: str, code: Code) -> None:
+        del self._logs[group_id]
+        self._refused[group_id] = code
 
     def _seen(self, place: PlaceKey) -> Seen:
-        known = self._log(place.group_id)
+        known = self._logs.get(place.group_id)
         return known.of(place).seen() if known is not None else _UNSEEN
 
     def _start(self, found: _Found, seen: Seen) -> Start | None:
         """Returns the start to write of a partition; None: what the coordinator has can be told."""
-        if self._log(found.place.group_id) is None or found.place.group_id not in self._named:
+        if found.place.group_id not in self._logs or found.place.group_id not in self._named:
             return None
         name = 1 + secrets.randbelow(MOST_INCARNATION)
         return claims.found_start(seen, *found.primary, name, self._begun.get(found.place))
@@ -202,14 +205,14 @@ class _Fetch(ConferredRequest):
         for found, start in starts:
             by_group.setdefault(found.place.group_id, []).append((found, start))
         for group_id, of_group in by_group.items():
-            known = self._log(group_id)
+            known = self._logs.get(group_id)
             if known is None or self._handler.logs.is_full or not await self._may_begin(group_id, ask):
                 self._named.discard(group_id)
                 continue
             try:
                 await known.write([(found.place, start) for found, start in of_group], known.read_to)
             except UpstreamUnavailable:
-                self._logs[group_id] = Code.COORDINATOR_NOT_AVAILABLE
+                self._refuse_group(group_id, Code.COORDINATOR_NOT_AVAILABLE)
                 continue
             written.update({found.place: Begun(*found.primary, start.name) for found, start in of_group})
         return written
@@ -221,19 +224,21 @@ class _Fetch(ConferredRequest):
 
     def _tell(self, found: _Found) -> None:
         """Changes a row to what the client is told."""
-        row, known = found.row, self._logs.get(found.place.group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
+        row, group_id = found.row, found.place.group_id
         row.metadata = found.text if row.metadata is not None else None
         if row.error_code:
             return
-        if isinstance(known, Code):
-            if known != Code.INDIVIDUAL_COMMIT_NOT_ALLOWED:
-                _refuse(row, known)
+        known = self._logs.get(group_id)
+        if known is None:
+            code = self._refused.get(group_id, Code.COORDINATOR_LOAD_IN_PROGRESS)
+            if code is not Code.INDIVIDUAL_COMMIT_NOT_ALLOWED:
+                _refuse(row, code)
             return
         place = known.of(found.place)
         begun = self._begun.get(found.place)
         knows_mark = found.mark is not None and place.seen().knows(found.mark)
         if place.incarnation == NO_INCARNATION or not (knows_mark or begun == (*found.primary, place.incarnation)):
-            if found.place.group_id in self._named:
+            if group_id in self._named:
                 _refuse(row, Code.COORDINATOR_LOAD_IN_PROGRESS)  # it began anew since it was asked
             return
         told = claims.told(place, *found.primary)
