@@ -35,6 +35,8 @@ _PYTHON_CLIENTS: Final = {
 }
 COOPERATIVE_GROUPS: Final = ("cooperative", "cooperative-dialect", "share")
 """They finish records out of the order of offsets, and are judged by `cooperative.py`."""
+JAVA_SHARE_GROUP: Final = "share-java"
+"""Of Java's share consumers, judged likewise: each record is started as soon as it is given."""
 _PROTOCOLS: Final = {"java-classic": "classic", "java-kip848": "consumer"}
 _END_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
@@ -134,9 +136,14 @@ class Clients:
             word for name, protocol in _PROTOCOLS.items() if name in self._groups for word in ("group", name, protocol)
         ]
         if java:
-            jars = jars_dir(kafka_version())
-            begin = java_command(jars, self._settings.folder, tool=True)
-            self._add("java", *begin, *java_program(JAVA_CLIENTS, jars), after=java)
+            self._add_java("java", JAVA_CLIENTS, java)
+        if JAVA_SHARE_GROUP in self._groups:  # a program of its own: Kafka 3 has no share consumers
+            self._add_java(JAVA_SHARE_GROUP, JAVA_CLIENTS.with_name("OrderShareGroup.java"), [JAVA_SHARE_GROUP])
+
+    def _add_java(self, name: str, program: Path, after: Sequence[str]) -> None:
+        jars = jars_dir(kafka_version())
+        begin = java_command(jars, self._settings.folder, tool=True)
+        self._add(name, *begin, *java_program(program, jars), after=after)
 
     def _add(self, name: str, *command: str, after: Sequence[str] = (), bootstraps: Sequence[str] = ()) -> None:
         """Starts a process; with several ways to the cluster, each begins at another one."""
