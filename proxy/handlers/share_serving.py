@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kordon.codecs.bodies import FetchResponsePartition
 from kordon.codecs.error_codes import Code
@@ -288,7 +288,7 @@ class ShareServing:
     ) -> bool:
         """Waits until something was read, or is free again; returns whether it is the latter, or time is over."""
         bells = [(each.partition.free, each.partition.free.wait()) for each in served]
-        waits: list[asyncio.Future[object]] = [*(each for _, each in bells)]
+        waits: list[asyncio.Future[Any]] = [each for _, each in bells]
         if reading is not None:
             waits.append(reading)
         try:

@@ -1,4 +1,4 @@
-"""What members of KIP-848 groups subscribe to, as the coordinator is told it (FACE-NAMES).
+"""What members of KIP-848 groups and share groups subscribe to, as the coordinator is told it (FACE-NAMES).
 
 The coordinator knows managed topics by their faces. Members name topics as clients know them, and do so once: their
 later heartbeats do not repeat it. But a topic can be managed, let go, or deleted and made again as one of the other
@@ -23,8 +23,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple, TypeAlias
 
-from kordon.codecs.bodies import ConsumerGroupHeartbeatRequest as Request
-from kordon.codecs.bodies import ConsumerGroupHeartbeatResponse as Response
+from kordon.codecs.bodies import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+)
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.refused_members import RefusedMember
 from kordon.proxy.handlers.regexes import Patience, expand, said_by_client
@@ -43,6 +47,9 @@ MOST_BYTES_OF_ONE: Final = 1024 * 1024
 _OVERHEAD_BYTES: Final = 512
 """What a member takes beside its words."""
 
+Request: TypeAlias = ConsumerGroupHeartbeatRequest | ShareGroupHeartbeatRequest
+"""Members of share groups name topics, and have no expressions."""
+Response: TypeAlias = ConsumerGroupHeartbeatResponse | ShareGroupHeartbeatResponse
 Names: TypeAlias = Callable[[], "frozenset[str] | None"]
 log = client_log(__name__)
 
@@ -119,7 +126,7 @@ class Subscriptions:
         """Puts faces and expanded expressions into a heartbeat where the coordinator is to learn them.
 
         Args:
-            value: A ConsumerGroupHeartbeat; changed in place.
+            value: A heartbeat; changed in place.
 
         Returns:
             What is given the answer; None: there is nothing to learn of it.

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from random import Random
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, ShareConsumer
+from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer
 
 from kordon.codecs import apis
 from kordon.testing.order.client import TELL_SECONDS, Settings, State, key_of, now_us, sequence_of
@@ -27,7 +27,6 @@ _ASK_SECONDS: Final = 1.0
 _HANDLER_SECONDS: Final = 0.01
 """At most; drawn for each record."""
 _RELEASED_PERCENT: Final = 2
-_ACCEPT, _RELEASE = 1, 2
 
 
 def group_of(topic: str) -> str:
@@ -75,7 +74,7 @@ class Member:
         is_done = self._chance.random() * 100 >= _RELEASED_PERCENT
         self._note("finished" if is_done else "failed", at)
         self._counted.records += is_done
-        self._consumer.acknowledge(message, _ACCEPT if is_done else _RELEASE)
+        self._consumer.acknowledge(message, AcknowledgeType.ACCEPT if is_done else AcknowledgeType.RELEASE)
         with suppress(KafkaException):  # the record is given again
             self._consumer.commit_async()
 
