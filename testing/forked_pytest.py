@@ -1,7 +1,9 @@
 """Runs pytest many times over, each time in a fork of a process that has imported pytest and what is not Kordon's.
 
 A fork imports Kordon and its tests itself, anew, with the text of one file replaced where that is asked for. So each
-run costs what the tests cost, and nothing of one run is seen by another.
+run costs what the tests cost, and nothing of one run is seen by another. Of tests of one file that follow each other,
+Kordon is imported once, and changed in place (`warm_pytest.py`). What that cannot tell is tried anew: a change that was
+not noticed, a test that fails as it is, and what cannot be changed in place.
 
 As a program (`python -m kordon.testing.forked_pytest`) it reads requests from its standard input, a JSON object a line,
 and answers each with another.
@@ -9,17 +11,13 @@ and answers each with another.
 
 from __future__ import annotations
 
-import faulthandler
 import importlib
 import json
 import os
-import resource
-import select
-import signal
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -33,16 +31,15 @@ from typing import IO, Any, Final
 
 import pytest
 
+from kordon.testing.bounded_runs import bound, end_of, longest_seconds
+from kordon.testing.warm_pytest import WarmTests
+
+PASSED, FAILED = int(pytest.ExitCode.OK), int(pytest.ExitCode.TESTS_FAILED)
 NEVER_IMPORTED: Final = 99
 """The code of a run whose tests have not imported the file that was replaced."""
-_MOST_BYTES: Final = 4 << 30
-"""Of memory of a run: what is broken may go on and on."""
-_LONGEST_SECONDS: Final = 60
-"""Of a test as it is."""
-_LONGEST_BROKEN_SECONDS: Final = 20
-"""Of a test of what is broken: such a test may wait for ever, and takes a second where it does not."""
-_LOOK_SECONDS: Final = 1.0
-"""Between two looks at how long a run has taken."""
+_OF_THIS_PROCESS: Final = frozenset(
+    f"kordon.testing{name}" for name in ("", ".bounded_runs", ".forked_pytest", ".swapped_code", ".warm_pytest")
+)
 _IMPORTED_BEFORE: Final = "ignore::pytest.PytestAssertRewriteWarning"
 """pytest cannot rewrite the assertions of plugins that were imported before the fork, and need not."""
 _OPTIONS: Final = (
@@ -160,18 +157,18 @@ Run = Callable[..., tuple[int, str]]
 
 @contextmanager
 def forked_pytests(root: Path, count: int) -> Iterator[Run]:
-    """Starts several; gives what runs tests in one that is free, and is called by as many threads at once."""
+    """Starts several; gives what runs tests in one of them, always the same for a thread, and for as many threads."""
     with ExitStack() as stack:
         free = SimpleQueue[ForkedPytest]()
         for _ in range(count):
             free.put(stack.enter_context(closing(ForkedPytest(root))))
+        of_thread = threading.local()
 
         def run(tests: Iterable[str], replaced: Replaced | None = None) -> tuple[int, str]:
-            taken = free.get()
-            try:
-                return taken.run(tests, replaced)
-            finally:
-                free.put(taken)
+            if not hasattr(of_thread, "forked"):
+                of_thread.forked = free.get_nowait()
+            forked: ForkedPytest = of_thread.forked
+            return forked.run(tests, replaced)
 
         yield run
 
@@ -180,9 +177,7 @@ def _run(asked: dict[str, Any], words: IO[str]) -> int:
     """Runs tests in a fork of this process; returns the code."""
     child = os.fork()
     if child:
-        seconds = _LONGEST_SECONDS if asked["replaced"] is None else _LONGEST_BROKEN_SECONDS
-        code = end_of(child, seconds * (1 + len(asked["tests"])))
-        return code if code >= 0 else int(pytest.ExitCode.TESTS_FAILED)
+        return end_of(child, longest_seconds(is_broken=asked["replaced"] is not None) * (1 + len(asked["tests"])))
     code = int(pytest.ExitCode.INTERNAL_ERROR)
     try:
         with Path(os.devnull).open() as nothing:
@@ -198,42 +193,13 @@ def _run(asked: dict[str, Any], words: IO[str]) -> int:
         os._exit(code)
 
 
-def end_of(process: int, seconds: float) -> int:
-    """Waits for a child's end; has it tell where it stands, and end, when it has run and waited for so long.
-
-    What it was ready to run, and others ran instead, does not count: on a busy machine that takes minutes.
-
-    Returns:
-        Its exit code, negative for a signal that ended it.
-    """
-    began, told = time.monotonic(), os.pidfd_open(process)
-    try:
-        while not select.select([told], [], [], _LOOK_SECONDS)[0]:
-            if time.monotonic() - began - kept_from_processor(process) > seconds:
-                os.kill(process, signal.SIGABRT)
-    finally:
-        os.close(told)
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-
-
-def kept_from_processor(process: int) -> float:
-    """Returns the seconds in which a process had to wait for one, of its main thread; 0.0 where no kernel tells."""
-    try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[1]) / 1e9
-    except OSError:
-        return 0.0
-
-
 def _run_here(asked: dict[str, Any]) -> int:
-    resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    # A timeout that is raised between two steps of an event loop loses the step, and its task is waited for ever:
-    # whoever waits for this process ends it then, and this tells where it stands.
-    faulthandler.enable(file=os.dup(2))  # pytest keeps what goes to the other
-    finder, seconds = None, _LONGEST_SECONDS
+    bound()
+    finder = None
     if asked["replaced"] is not None:
-        finder, seconds = _Finder(Replaced(**asked["replaced"])), _LONGEST_BROKEN_SECONDS
+        finder = _Finder(Replaced(**asked["replaced"]))
         sys.meta_path.insert(0, finder)
+    seconds = longest_seconds(is_broken=finder is not None)
     code = _code_of([*_OPTIONS, f"--timeout={seconds}", *asked["tests"]])
     return code if finder is None or finder.is_imported else NEVER_IMPORTED
 
@@ -264,13 +230,34 @@ def main() -> int:
     for name in _OF_OTHERS:
         with suppress(ImportError):
             importlib.import_module(name)
-    assert not [name for name in sys.modules if name.startswith("kordon.") and name != "kordon.testing"]
+    assert {name for name in sys.modules if name.startswith("kordon.")} <= _OF_THIS_PROCESS
+    warm: WarmTests | None = None
     for line in sys.stdin:
-        with tempfile.TemporaryFile("w+") as words:
-            code = _run(json.loads(line), words)
-            words.seek(0)
-            print(json.dumps({"code": code, "words": words.read()}), flush=True)
+        asked = json.loads(line)
+        warm = _warm(asked["tests"], warm)
+        told = warm.run(asked["tests"], asked["replaced"]) if warm is not None else None
+        if told is None or told != (FAILED if asked["replaced"] is not None else PASSED):
+            with tempfile.TemporaryFile("w+") as words:
+                told = _run(asked, words)
+                words.seek(0)
+                print(json.dumps({"code": told, "words": words.read()}), flush=True)
+        else:
+            print(json.dumps({"code": told, "words": ""}), flush=True)
+    if warm is not None:
+        warm.end()
     return 0
+
+
+def _warm(tests: Sequence[str], before: WarmTests | None) -> WarmTests | None:
+    """Returns the process for the file of these tests, the last one if it is that; None: they are of several files."""
+    files = {each.partition("::")[0] for each in tests}
+    if before is not None and files == {before.file}:
+        return before
+    if before is not None:
+        before.end()
+    if len(files) > 1:
+        return None
+    return WarmTests(files.pop(), [*_OPTIONS, f"--timeout={longest_seconds(is_broken=False)}"])
 
 
 if __name__ == "__main__":

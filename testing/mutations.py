@@ -1,8 +1,8 @@
 """Breaks Kordon in one line at a time, and sees that a test notices: `python -m kordon.testing.mutations`.
 
 `tests/mutations.toml` lists the lines, what becomes of each, and the one test that must fail then. That test alone is
-run in a process that imports Kordon anew, with the line changed; no file is. All these tests pass on the tree as it is,
-or else nothing is shown; so they are run together as well.
+run in a process that has the line changed (`forked_pytest.py`); no file is. All these tests pass on the tree as it is,
+or else nothing is shown; so they are run together as well, file by file.
 
 What was noticed is not tried again while the row, the file of its line and the file of its test stay as they are:
 whoever stops a run (Ctrl-C) and begins anew goes on where it was. The test may rest on more than these two files;
@@ -20,13 +20,12 @@ import ast
 import re
 import sys
 import tomllib
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +39,6 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 LIST: Final = Path("tests", "mutations.toml")
 _NOTICED, _SURVIVED = int(pytest.ExitCode.TESTS_FAILED), int(pytest.ExitCode.OK)
 _NOT_EVEN_IMPORTED: Final = (int(pytest.ExitCode.INTERRUPTED), int(pytest.ExitCode.USAGE_ERROR))
-_AT_ONCE: Final = 20
-"""Mutations that are tried before what was noticed is kept: what is lost at most when somebody stops it."""
 _QUICK: Final = ("-p", "kordon.testing.lanes", "--quick")
 
 
@@ -136,21 +133,15 @@ def _try_all(mutations: Sequence[Mutation], processes: int, before: NoticedBefor
     left = [each for each in mutations if _digest(each) not in before]
     counts, failing = Counter({Verdict.NOTICED: len(mutations) - len(left)}), ""
     with forked_pytests(ROOT, processes) as run, ThreadPoolExecutor(processes) as threads:
-        for part in _parts(left):
-            as_it_is = threads.submit(run, sorted({each.test for each in part}))
-            noticed: list[str] = []
-            for mutation, (verdict, words) in zip(part, threads.map(partial(tried, run=run), part), strict=True):
+        for one, words in threads.map(partial(_try_file, run=run), _by_file(left)):
+            for mutation, (verdict, why) in one:
                 counts[verdict] += 1
-                if verdict is Verdict.NOTICED:
-                    noticed.append(_digest(mutation))
-                else:
-                    print(f"{verdict}: {mutation.area}: {mutation.breaks}\n    {words}", flush=True)
-                _show(f"{counts.total()} of {len(mutations)}, {counts[Verdict.NOTICED]} noticed")
-            code, words = as_it_is.result()
-            if code == _SURVIVED:
-                before.add(noticed)
-            else:
-                failing += words
+                if verdict is not Verdict.NOTICED:
+                    print(f"{verdict}: {mutation.area}: {mutation.breaks}\n    {why}", flush=True)
+            if not words:
+                before.add(_digest(mutation) for mutation, (verdict, _) in one if verdict is Verdict.NOTICED)
+            failing += words
+            _show(f"{counts.total()} of {len(mutations)}, {counts[Verdict.NOTICED]} noticed")
     _show("")
     for area, number in Counter(each.area for each in mutations).items():
         print(f"{number:4} {area}")
@@ -162,11 +153,18 @@ def _try_all(mutations: Sequence[Mutation], processes: int, before: NoticedBefor
     return len(mutations) - counts[Verdict.NOTICED]
 
 
-def _parts(mutations: Sequence[Mutation]) -> Iterator[Sequence[Mutation]]:
-    """Cuts them into parts, each of which is kept when it has been tried."""
-    left = iter(mutations)
-    while part := [*islice(left, _AT_ONCE)]:
-        yield part
+def _by_file(mutations: Iterable[Mutation]) -> list[list[Mutation]]:
+    """Puts those together whose tests stand in one file, which is collected once."""
+    files: defaultdict[str, list[Mutation]] = defaultdict(list)
+    for each in mutations:
+        files[each.test.partition("::")[0]].append(each)
+    return list(files.values())
+
+
+def _try_file(mutations: Sequence[Mutation], run: Run) -> tuple[list[tuple[Mutation, tuple[Verdict, str]]], str]:
+    """Tries those of one file of tests; returns what came of each, and what its tests say if they fail as it is."""
+    code, words = run(sorted({each.test for each in mutations}))
+    return [(each, tried(each, run)) for each in mutations], "" if code == _SURVIVED else words
 
 
 def _try_drawn(seed: int, count: int, processes: int) -> int:
