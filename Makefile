@@ -33,7 +33,7 @@ test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for 
 quick: $(VENV)/ready ## the tests that need no broker, Spark, Java or browser (three minutes on two cores)
 	$(BIN)/python -m kordon.testing.lanes --quick $(PYTEST_ARGS)
 
-mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? goes on where it was stopped (seven minutes, no broker)
+mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? goes on where it was stopped (four minutes, no broker)
 	$(BIN)/python -m kordon.testing.mutations $(MUTATE_ARGS)
 
 deep: $(VENV)/ready ## the long profiles: a hundred thousand clusters in virtual time, deep tests; goes on where it was stopped (a night)
