@@ -1,7 +1,6 @@
 """A line of a module that is imported is changed in place, for all who hold its functions."""
 
 import importlib.util
-from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -53,23 +52,27 @@ def module(tmp_path: Path) -> ModuleType:
     return made
 
 
+def all_said(module: ModuleType) -> list[object]:
+    """What each of its functions says."""
+    counted = module.Counted(4)
+    return [counted.doubled, counted.over([3, 4]), module.cached(), module.adder(10)(1), module.Counted().count]
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "says", "said"),
+    ("old", "new", "said"),
     [
-        ("count * 2", "count * 3", lambda made: made.Counted(4).doubled, 12),
-        ("each > self.count", "each >= self.count", lambda made: made.Counted(4).over([3, 4]), [4]),
-        ("return 5", "return 6", lambda made: made.cached(), 6),
-        ("value + more", "value - more", lambda made: made.adder(10)(1), -9),
-        ("self.count = count", "self.count = 7", lambda made: made.Counted().count, 7),
+        ("count * 2", "count * 3", [12, [], 5, 11, 3]),
+        ("each > self.count", "each >= self.count", [8, [4], 5, 11, 3]),
+        ("return 5", "return 6", [8, [], 6, 11, 3]),
+        ("value + more", "value - more", [8, [], 5, -9, 3]),
+        ("self.count = count", "self.count = count + 1", [10, [], 5, 11, 4]),
     ],
 )
-def test_a_function_does_what_the_other_text_says(
-    module: ModuleType, old: str, new: str, says: Callable[[ModuleType], object], said: object
-) -> None:
+def test_a_function_does_what_the_other_text_says(module: ModuleType, old: str, new: str, said: list[object]) -> None:
     """Of a class, behind a decorator, and within another one; whoever holds one has no other."""
     held = module.adder
     assert swap(module, TEXT, TEXT.replace(old, new))
-    assert says(module) == said
+    assert all_said(module) == said
     assert module.adder is held
 
 
