@@ -103,9 +103,9 @@ class ShareApi(ApiHandler):
         if session is None:
             return self.unknown(held, value) if part else None
         self.note(session, value, part)
-        if epoch == FINAL:
-            sessions.drop(session)
         if not (part or session.partitions or session.held):
+            if epoch == FINAL:
+                sessions.drop(session)
             return None
         return self.served(held, value, part, session)
 
@@ -186,6 +186,15 @@ class ServedShare(ServedRequest):
 
     async def answer(self, part: Awaitable[Any] | None) -> Answer:
         """Has the handler answer what the broker does not refuse."""
+        try:
+            told = await self._told(part)
+        finally:
+            if self.epoch == FINAL:
+                self.held.told.shares.drop(self.session)
+                self.session.end()
+        return partial(response(self.handler.key).build_pieces, self.held.version, told)
+
+    async def _told(self, part: Awaitable[Any] | None) -> ShareResponse:
         assert part is not None, "the broker is asked always"
         told: ShareResponse = await part
         if told.error_code:
@@ -198,9 +207,7 @@ class ServedShare(ServedRequest):
                 self.session.lock_ms = lock_ms
             async with self.session.lock:
                 await self.serve(told)
-        if self.epoch == FINAL:
-            self.session.end()
-        return partial(response(self.handler.key).build_pieces, self.held.version, told)
+        return told
 
     async def acknowledged(self) -> dict[VirtualPartition, int]:
         """Takes what the member makes of records; returns by partition with which code."""
