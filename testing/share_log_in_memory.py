@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import cast
 
 from kordon.proxy.kafka.batches import NewRecord, Record
@@ -56,8 +56,10 @@ class ShareLogInMemory(ShareLog):
     """
 
     def __init__(self, records: SharedRecords, writer: str = "w") -> None:
-        super().__init__(cast("Brokers", None), SHARE_GROUPS, 0, key_with(writer, KIND))
+        super().__init__(cast("Brokers", None), SHARE_GROUPS, 0, key_with(writer, KIND), older=self._groups)
         self._records = records
+        self.older: set[str] = set()
+        """Share groups that there are."""
         self.log.write = self._written  # type: ignore[method-assign]
         records.follow(self)
 
@@ -65,6 +67,9 @@ class ShareLogInMemory(ShareLog):
         """Has it follow again, if it does not."""
         if self not in self._records.followers:
             self._records.follow(self)
+
+    async def _groups(self, partition: int) -> Collection[str]:
+        return self.older
 
     async def _written(self, entries: Sequence[NewRecord], timeout: float = 0) -> int:
         self._records.between()

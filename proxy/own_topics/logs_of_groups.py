@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -93,6 +93,24 @@ class LogsOfGroups(Generic[_Log]):
                 return found
         except TimeoutError:
             raise UpstreamUnavailable(f"{self._topic.name} is not read to its end yet") from None
+
+    async def visit(self, do: Callable[[_Log], Awaitable[object]]) -> None:
+        """Does something with each partition, one after the other, for which nobody need ask; it is read for that only.
+
+        Raises:
+            OwnTopicUnfit: The cluster can have no such log, or it is not such that records are safe in it.
+            UpstreamUnavailable: Some partition is not read in time.
+        """
+        async with self._one_at_a_time:
+            topic = self._topic = replace(self._topic, partitions=self._topic.partitions or await self._partitions())
+        for partition in range(topic.partitions):
+            found = self._make(self._brokers, topic, partition)
+            try:
+                await found.log.ready()
+                await do(found)
+            finally:
+                await found.close()
+                _add(self.tally, found.log.tally)
 
     def is_read(self, group_id: str) -> bool:
         """Whether the log of a group is read already: whoever asks for it costs nothing more."""

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import reduce
 from typing import Final
 
+import structlog
+
+from kordon.codecs.error_codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
+from kordon.proxy.kafka.group_offsets import GroupOffsets, ListedGroup
 from kordon.proxy.ordering.share.lock_records import KIND
 from kordon.proxy.own_topics.claims_log import key_with
 from kordon.proxy.own_topics.compacted_topic import SHARE_GROUPS, CompactedTopic, OwnTopicUnfit
 from kordon.proxy.own_topics.followed_log import LogTally
-from kordon.proxy.own_topics.logs_of_groups import LogsOfGroups
+from kordon.proxy.own_topics.logs_of_groups import LOAD_SECONDS, LogsOfGroups, partition_of
 from kordon.proxy.own_topics.share_log import HeldShares, ShareLog
 from kordon.proxy.own_topics.share_partition import OUTCOMES
 from kordon.proxy.runtime.clock import now_ms
 
+log = structlog.get_logger(__name__)
+
+_SHARE: Final = "share"
+"""The type of share groups, as brokers list them."""
 _LOOK_SECONDS: Final = 0.25
 """Between looks at what all takes in memory."""
 
@@ -47,9 +58,14 @@ class ShareGroups:
         key = key_with(writer, KIND)
 
         def make(brokers: Brokers, topic: CompactedTopic, partition: int) -> ShareLog:
-            return ShareLog(brokers, topic, partition, key, is_full=lambda: self.is_full, outcomes=self.outcomes)
+            full, outcomes = lambda: self.is_full, self.outcomes
+            return ShareLog(brokers, topic, partition, key, older=self._older, is_full=full, outcomes=outcomes)
 
         self._logs = LogsOfGroups(brokers, replace(SHARE_GROUPS, name=topic), make)
+        self._brokers = brokers
+        self._listing = asyncio.Lock()
+        self._lists_begun = 0
+        self._listed: Sequence[ListedGroup] = ()
         self._most_bytes = most_bytes
         self._held = HeldShares()
         self._looked_at = float("-inf")
@@ -69,7 +85,39 @@ class ShareGroups:
         """
         if not self.is_served:
             raise OwnTopicUnfit("this proxy serves no share groups on managed topics: set ordering.share_groups")
-        return await self._logs.of_group(group_id)
+        found = await self._logs.of_group(group_id)
+        await found.opened(LOAD_SECONDS)
+        return found
+
+    async def prepare(self) -> None:
+        """Makes the log if there is none, before the first member asks for it: its group would be older than the log.
+
+        Where it fails nothing is lost: each partition is opened when the first member of one of its groups asks.
+        """
+        try:
+            (found,) = (await self._brokers.metadata([self.topic])).topics
+            if found.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                await self._logs.visit(lambda each: each.opened(LOAD_SECONDS))
+        except UpstreamUnavailable as error:
+            log.warning(
+                "share_groups_not_prepared",
+                error=str(error),
+                cure="give Kordon its rights to topics __kordon.* (docs/security.md), or see to the brokers",
+            )
+
+    async def _older(self, partition: int) -> Collection[str]:
+        """Returns the share groups of a partition of the log; they are asked for after the call, once for all who wait.
+
+        Raises:
+            UpstreamUnavailable: Not all brokers say which groups they have.
+        """
+        begun = self._lists_begun
+        async with self._listing:
+            if self._lists_begun == begun:
+                self._lists_begun += 1
+                self._listed = await GroupOffsets(self._brokers).groups()
+        names = (each.name for each in self._listed if each.type.lower() == _SHARE)
+        return [each for each in names if partition_of(each, SHARE_GROUPS.partitions) == partition]
 
     @property
     def is_full(self) -> bool:

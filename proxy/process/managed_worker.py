@@ -307,6 +307,8 @@ class ManagedWorker:
         if self._holds_quotas:
             self._tasks.keep(self.quotas.run, name="look at the quotas of clients")
         self._tasks.keep(self.source_groups.run, name="visit groups of sources")
+        if self.share_groups.is_served:
+            self._tasks.start(self.share_groups.prepare(), name="make the log of share groups")
 
     async def _learn(self) -> None:
         """Lets requests pass as soon as the layouts are known, or where Kordon may know nothing of the cluster.

@@ -3,27 +3,36 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from uuid import UUID, uuid4
 
 import pytest
 
+from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
+from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.claims import PlaceKey
 from kordon.proxy.ordering.share.acknowledging import AcknowledgementBatch, ShareAcknowledgeType
 from kordon.proxy.ordering.share.acquiring import GivenRecord, Terms, Wish
 from kordon.proxy.ordering.share.window import WindowRecord
-from kordon.proxy.own_topics import share_partition
+from kordon.proxy.own_topics import followed_log, logs_of_groups, share_groups, share_partition
 from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.own_topics.share_partition import SharePartition, ShareProgress
-from kordon.testing.waiting import until
+from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
+from kordon.testing.share_member import ShareMember
+from kordon.testing.waiting import SECONDS, until, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+]
 
 KEYS, RECORDS = 7, 120
 TERMS, EXPIRED = Terms(600.0), Terms(0.0)
-PLACE = PlaceKey("sharers", UUID(int=3), 4)
+PLACE = PlaceKey(f"sharers-{uuid4().hex}", UUID(int=3), 4)
 
 
 @pytest.fixture(name="worker")
@@ -33,12 +42,23 @@ def _worker(
     """Returns what makes a worker of a name on a log of the test's own, however slow the machine is."""
     monkeypatch.setattr(share_partition, "MARGIN_SECONDS", 0.0)
     monkeypatch.setattr(share_partition, "SEND_WITHIN_SECONDS", 600.0)
+    for module, name in ((logs_of_groups, "LOAD"), (share_groups, "LOAD"), (followed_log, "READ")):
+        monkeypatch.setattr(module, f"{name}_SECONDS", SECONDS)
     topic = f"share-log-{uuid4().hex}"
 
     async def make(name: str) -> ShareGroups:
         return ShareGroups(await new_worker(), name, topic=topic)
 
     return make
+
+
+def join(cluster: Cluster) -> None:
+    """Has the group's first member join it at the broker."""
+    wanted = {"key": PLACE.group_id, "key_type": 0}
+    with ShareMember(cluster.bootstrap(), PLACE.group_id) as member:
+        ask = member.connection.ask
+        wait_until("it has a coordinator", lambda: not ask(apis.FIND_COORDINATOR, 2, wanted).error_code)
+        wait_until("it has a member", lambda: not member.beat(["none"]).error_code)
 
 
 async def served(groups: ShareGroups) -> SharePartition:
@@ -88,11 +108,11 @@ async def test_workers_share_a_group_and_go_on_for_each_other(
     third = await worker("third")
     groups += [third]
     late = await served(third)
-    assert late.progress() == partitions[1].progress()
+    await until("they know the same", lambda: late.progress() == partitions[1].progress())
     assert await accept(late, "a", left_over[0].offset) is Code.NONE, "a member may go on at any worker"
     given.append(left_over[0].offset)
     left_over = await give(late, "dead", most=1)
-    again = await give(partitions[1], "b", most=1, terms=EXPIRED)
+    again = await until("its lock is read", lambda: give(partitions[1], "b", most=1, terms=EXPIRED))
     assert [(each.offset, each.tries) for each in again] == [(left_over[0].offset, 2)]
     assert await accept(late, "dead", again[0].offset) is Code.INVALID_RECORD_STATE
     given.append(again[0].offset)
@@ -100,29 +120,32 @@ async def test_workers_share_a_group_and_go_on_for_each_other(
     while partitions[1].progress().stable < RECORDS:
         await asyncio.gather(work(partitions[1], "b", 4), work(late, "c", 4))
     assert sorted(given) == [each for each in range(RECORDS) if each % 3]
-    assert late.progress() == ShareProgress(RECORDS, 0)
-    assert (groups[1].counts().lost, groups[1].held().in_hand, third.counts().unreadable) == (0, 0, 0)
+    await until("they know the same", lambda: late.progress() == ShareProgress(RECORDS, 0))
+    await until("nothing is in hand", lambda: groups[1].held().in_hand == 0)
+    assert (groups[1].counts().lost, third.counts().unreadable) == (0, 0)
     for each in groups[1:]:
         await each.close()
 
 
 async def test_a_log_that_was_deleted_is_made_anew(
-    worker: Callable[[str], Awaitable[ShareGroups]], brokers: Brokers
+    worker: Callable[[str], Awaitable[ShareGroups]], brokers: Brokers, cluster: Cluster
 ) -> None:
-    """What it said is forgotten, and counted as lost."""
+    """It is counted as lost, and a group that there was begins at its earliest record (OLD-GROUP)."""
     groups = await worker("one")
     partition = await served(groups)
+    assert not (await groups.of_group(PLACE.group_id)).begins_at_earliest(PLACE.group_id)
+    await asyncio.to_thread(join, cluster)
     await partition.begin(5)
     assert partition.progress() == ShareProgress(5, 0)
     await TopicsAdmin(brokers).delete_topic(groups.topic)
     await until("it is known", lambda: groups.counts().lost == 1)
 
     async def is_open() -> bool:
-        try:
+        with suppress(UpstreamUnavailable):
             return not (await served(groups)).has_begun
-        except Exception:
-            return False
+        return False
 
     await until("it is made anew", is_open)
+    assert (await groups.of_group(PLACE.group_id)).begins_at_earliest(PLACE.group_id)
     assert await (await served(groups)).begin(7)
     await groups.close()

@@ -2,12 +2,14 @@
 
     key      share/["orders-workers", "2f0c…", 7]/9d41…-12     the group's id, the topic's, the partition; the writer
                                                               and its number, by which the record can be taken out
+             opening/9d41…                                    a name of its own
     value    a version (1 byte), a kind (1 byte), and then, all numbers big endian:
              start     as in `claim_records.py`
              outcome   the incarnation (8 bytes), the turn (4), how many bytes what is done has (4), what is done, and
                        of whose locks it is the end
              lock      the incarnation (8), the turn (4), the tries (4), how many bytes the session's name has (1), that
                        name, and the offsets
+             opening   names of groups, as JSON
     none     nothing rests on the record any more
 
 Sets of offsets are written as they travel (`codecs/ranges.py`). A version or kind that is not known is passed over.
@@ -18,10 +20,13 @@ from __future__ import annotations
 import struct
 from typing import Final
 
+from pydantic import TypeAdapter
+
 from kordon.codecs.ranges import MOST_BYTES, Ranges, load_stored
 from kordon.proxy.ordering import claim_records
 from kordon.proxy.ordering.claims import MOST_INCARNATION, Claim, Start
 from kordon.proxy.ordering.share.locks import MOST_TURNS, Lock, LockOutcome
+from kordon.proxy.ordering.share.opening import Opening
 from kordon.proxy.ordering.share.state import Said
 
 KIND: Final = "share"
@@ -29,8 +34,12 @@ VERSION: Final = 1
 MOST_OFFSETS: Final = 20_000
 """Of a lock, and of the locks that an outcome ends: more than all members can have in hand of one partition."""
 MOST_SESSION_BYTES: Final = 64
-_OUTCOME, _LOCK = 3, 4
+OPENING: Final = "opening"
+"""Kind of the keys of openings."""
+_OUTCOME, _LOCK, _OPENING = 3, 4, 5
 """Behind the kinds of `claim_records.py`."""
+_MOST_OPENING_BYTES: Final = 900_000
+_NAMES: Final = TypeAdapter(frozenset[str])
 _HEAD: Final = struct.Struct(">BB")
 _OF_OUTCOME: Final = struct.Struct(">qII")
 _OF_LOCK: Final = struct.Struct(">qIIB")
@@ -71,6 +80,36 @@ def load(value: bytes) -> Said | None:
     if isinstance(said, Claim):
         raise ValueError("a claim stands in no log of share groups")
     return said
+
+
+def is_opening(key: str) -> bool:
+    """Whether a record opens its partition of the log."""
+    return key.partition("/")[0] == OPENING
+
+
+def dump_opening(opening: Opening) -> bytes:
+    """Writes the value of an opening.
+
+    Raises:
+        ValueError: It names more groups than a record holds.
+    """
+    value = _HEAD.pack(VERSION, _OPENING) + _NAMES.dump_json(opening.older)
+    if len(value) > _MOST_OPENING_BYTES:
+        raise ValueError(f"the names of {len(opening.older)} groups take {len(value)} bytes")
+    return value
+
+
+def load_opening(value: bytes) -> Opening | None:
+    """Reads the value of an opening; None: it is of a version or kind that is not known.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not _HEAD.size <= len(value) <= _MOST_OPENING_BYTES:
+        raise ValueError(f"an opening does not have {len(value)} bytes")
+    if _HEAD.unpack_from(value) != (VERSION, _OPENING):
+        return None
+    return Opening(_NAMES.validate_json(value[_HEAD.size :]))
 
 
 def _outcome(value: bytes) -> LockOutcome:
