@@ -85,7 +85,7 @@ STARTED = {
     "_ask_all": "whoever waits asks again",
     "_take": "begun again with the next tick",
     "_give_back": "what a member had is given again when its lock has expired",
-    "read_ahead": "whoever waits for records has a limit",
+    "ahead": "whoever waits for records has a limit",
     "_take_out": "what it leaves counts for nothing, and is taken out later",
     "_write_opening": "it goes on until the log is opened or read anew",
     "prepare": "each partition of the log is opened when somebody asks for it",
