@@ -3,6 +3,10 @@
 A broker works on one request of a connection at a time, and one that waits for data holds back what is behind it. So
 there are a few connections per broker, and each request takes along all that is wanted when it leaves. Only those hear
 of its answer for whom it has news; what is idle is asked for again with no more work than that.
+
+News make many small requests of one large one, for whoever has heard of them wants what is next a moment later. So a
+request that waits *adopts* what smaller ones wait for, and these are over soon: the shorter, the fewer connections are
+left. For that moment two requests name the same, and who waits takes what comes first.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kordon.codecs.error_codes import Code
 from kordon.codecs.fetched import Fetched, build_fetch
@@ -28,10 +32,20 @@ QUIET_MS: Final = 30_000
 for it again with all others."""
 _BUSY_WAIT_MS: Final = 500
 """How long, where few connections are left: what is wanted next may have to wait for this one."""
+_SMALL_WAIT_MS: Final = 1_000
+"""How long, if it names little beside another one and all other connections are free; less if fewer are."""
+_LEAST_WAIT_MS: Final = 20
+"""How long on the last connection, for which others wait."""
 _PARTITION_BYTES: Final = 1024 * 1024
 """Most bytes of one partition at once; a larger batch comes whole all the same."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_PARTITIONS: Final = 200
+_FEW: Final = 24
+"""Partitions that are not shared out among requests: each of these is answered by itself."""
+_SHARES: Final = 4
+"""Requests among which more are shared out: news of one of them have its own request made anew, and not all."""
+_MOST_BEHIND: Final = 32
+"""Partitions in a request for what is there already, so that several connections share that."""
 _CONNECTIONS: Final = 8
 """Per broker."""
 _SPARE_CONNECTIONS: Final = 4
@@ -72,13 +86,24 @@ class Want(NamedTuple):
         return fetched.high_watermark != self.offset or fetched.log_start_offset != self.log_start
 
 
-class _OpenWant(NamedTuple):
+@dataclass(slots=True)
+class _OpenWant:
     """A want under way."""
 
     want: Want
     outcome: asyncio.Future[Fetched]
     until: float
     """When the answer is told though there is no news, by the loop's clock."""
+    requests: int = 0
+    """How many name it now."""
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.want.topic, self.want.partition
+
+
+_Taken: TypeAlias = dict[tuple[str, int], _OpenWant]
+"""What one request names."""
 
 
 @dataclass(slots=True)
@@ -88,6 +113,33 @@ class _Node:
     waiting: deque[_OpenWant] = field(default_factory=deque[_OpenWant])
     free: list[int] = field(default_factory=lambda: list(reversed(range(_CONNECTIONS))))
     is_due: bool = False
+    asked: dict[int, _Taken] = field(default_factory=dict[int, _Taken])
+    """By connection, what its request names."""
+    wanted: int = 0
+    """How many wants there are."""
+
+    @property
+    def share(self) -> int:
+        """How many partitions a request names that may wait."""
+        return min(max(_FEW, self.wanted // _SHARES), _MOST_PARTITIONS)
+
+    def adopt(self, taken: _Taken) -> None:
+        """Adds to a request that may wait what others wait for that name no more."""
+        most = self.share
+        for each in [each for each in self.asked.values() if len(each) <= len(taken)]:
+            for name, wanted in each.items():
+                if len(taken) >= most:
+                    return
+                is_done = wanted.want.is_alone or wanted.outcome.done() or wanted.requests > 1
+                if wanted.want.max_wait_ms and not is_done:
+                    taken.setdefault(name, wanted)
+
+    def wait_ms(self, taken: _Taken) -> int:
+        """Returns how long the broker may hold a request whose connection is still free."""
+        is_small = len(taken) < min(max(map(len, self.asked.values()), default=0), self.share // 2)
+        if is_small:
+            return max(_SMALL_WAIT_MS * (len(self.free) - 1) // _CONNECTIONS, _LEAST_WAIT_MS)
+        return WAIT_MS if len(self.free) > _SPARE_CONNECTIONS else _BUSY_WAIT_MS
 
 
 class BatchedFetcher:
@@ -114,10 +166,14 @@ class BatchedFetcher:
         outcome: asyncio.Future[Fetched] = loop.create_future()
         quiet_seconds = max(want.quiet_ms, want.max_wait_ms) / 1000
         node.waiting.append(_OpenWant(want, outcome, loop.time() + quiet_seconds))
+        node.wanted += 1
         if not node.is_due:
             node.is_due = True
             loop.call_soon(self._leave, leader.node_id)  # with what else is wanted just now
-        fetched = await outcome
+        try:
+            fetched = await outcome
+        finally:
+            node.wanted -= 1
         if fetched.error_code in _MOVED:
             self._leaders.forget(want.topic)
         return fetched
@@ -130,17 +186,21 @@ class BatchedFetcher:
         node = self._nodes[node_id]
         node.is_due = False
         while node.waiting and node.free:
-            taken = _take(node.waiting)
-            most_ms = WAIT_MS if len(node.free) > _SPARE_CONNECTIONS else _BUSY_WAIT_MS
-            wait_ms = min(most_ms, *(wanted.want.max_wait_ms for wanted in taken.values()))
+            taken = _take(node.waiting, node.share)
+            if all(wanted.want.max_wait_ms and not wanted.want.is_alone for wanted in taken.values()):
+                node.adopt(taken)
+            wait_ms = min(node.wait_ms(taken), *(wanted.want.max_wait_ms for wanted in taken.values()))
             connection = node.free.pop()
+            node.asked[connection] = taken
+            for wanted in taken.values():
+                wanted.requests += 1
             self._tasks.start(self._ask(node_id, connection, taken, wait_ms), name=f"read from broker {node_id}")
 
     async def _ask(
         self,
         node_id: int,
         connection: int,
-        taken: dict[tuple[str, int], _OpenWant],
+        taken: _Taken,
         wait_ms: int,
     ) -> None:
         found: Mapping[tuple[str, int], Fetched] = {}
@@ -156,30 +216,34 @@ class BatchedFetcher:
                 self._leaders.forget(topic)
         finally:
             node, now = self._nodes[node_id], asyncio.get_running_loop().time()
+            del node.asked[connection]
             for name, wanted in taken.items():
                 fetched = found.get(name, missing)
+                wanted.requests -= 1
                 if wanted.outcome.done():
                     continue
-                if now < wanted.until and not wanted.want.is_news(fetched):
-                    node.waiting.append(wanted)
-                else:
+                if now >= wanted.until or wanted.want.is_news(fetched):
                     wanted.outcome.set_result(fetched)
+                elif not wanted.requests:
+                    node.waiting.append(wanted)
             node.free.append(connection)
             self._leave(node_id)
 
 
-def _take(waiting: deque[_OpenWant]) -> dict[tuple[str, int], _OpenWant]:
-    """Takes what fits into one request: a partition can be named once."""
-    taken: dict[tuple[str, int], _OpenWant] = {}
+def _take(waiting: deque[_OpenWant], most_idle: int) -> _Taken:
+    """Takes what fits into one request: a partition can be named once, and nothing waits with what is there already."""
+    taken: _Taken = {}
     left: list[_OpenWant] = []
-    while waiting and len(taken) < _MOST_PARTITIONS:
+    waits = bool(waiting[0].want.max_wait_ms)
+    most = most_idle if waits else _MOST_BEHIND
+    while waiting and len(taken) < most:
         wanted = waiting.popleft()
-        name = (wanted.want.topic, wanted.want.partition)
-        if name in taken or (taken and wanted.want.is_alone):
+        name, is_alone = wanted.name, wanted.want.is_alone
+        if name in taken or (taken and is_alone) or bool(wanted.want.max_wait_ms) is not waits:
             left.append(wanted)
             continue
         taken[name] = wanted
-        if wanted.want.is_alone:
+        if is_alone:
             break
     waiting.extendleft(reversed(left))
     return taken

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
@@ -74,7 +75,7 @@ def asked_by_table(version: int, request: FetchRequest) -> AskedFetch:
     """Returns what a request asks for that the table has read."""
     nothing: list[FetchRequestForgottenTopicsData] = []
     topics = [
-        AskedTopic(row.get("topic", ""), row.get("topic_id", _NO_ID), _by_partition(map(_row_by_table, row.partitions)))
+        AskedTopic(row.get("topic", ""), row.get("topic_id", _NO_ID), _by_partition(_rows_by_table(row.partitions)))
         for row in request.topics
     ]
     is_committed = request.get("isolation_level", 0) == READ_COMMITTED
@@ -100,12 +101,14 @@ def asked_by_look(version: int, look: FetchLook) -> AskedFetch:
     return AskedFetch(version, *limits, is_committed, topics, look.session_epoch)
 
 
-def _by_partition(rows: Iterable[FetchPartition]) -> dict[int, FetchPartition]:
-    return {row[0]: row for row in rows}
+def _by_partition(rows: Sequence[FetchPartition]) -> dict[int, FetchPartition]:
+    return dict(zip(map(itemgetter(0), rows), rows, strict=True))
 
 
-def _row_by_table(row: FetchRequestPartition) -> FetchPartition:
-    return row.partition, row.get("current_leader_epoch", -1), row.fetch_offset, row.partition_max_bytes
+def _rows_by_table(rows: Sequence[FetchRequestPartition]) -> list[FetchPartition]:
+    return [
+        (row.partition, row.get("current_leader_epoch", -1), row.fetch_offset, row.partition_max_bytes) for row in rows
+    ]
 
 
 def asked_topic(topics: ManagedTopics, row: FetchRequestTopic) -> ManagedTopic | None:

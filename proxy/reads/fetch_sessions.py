@@ -16,6 +16,7 @@ import secrets
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import filterfalse
 from typing import Final, TypeAlias, cast
 from uuid import UUID
 
@@ -203,10 +204,10 @@ def whole_answer(rests: Rests, named: Sequence[NamedTopic], rows: FetchedRows) -
 def _topic(version: int, named: NamedTopic, rows: FetchedRows) -> FetchResponseTopic:
     topic, told = named.topic, named.topic.told
     answer = FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[])
-    awake = [each for each in named.rows if each not in told]
+    awake = [*filterfalse(told.__contains__, named.rows)]
     if sum(len(piece) for each in awake for piece in pieces_of(rows[topic, each])) <= _COPIED_BYTES:
-        written = {each: PARTITION_DATA.build(version, rows[topic, each]) for each in awake}
-        data = [told.get(each) or written[each] for each in named.rows]
+        written = told | {each: PARTITION_DATA.build(version, rows[topic, each]) for each in awake}
+        data = [*map(written.__getitem__, named.rows)]
         return _built_topic(answer, build_topic(version, topic.name, topic.topic_id, data))
     answer.partitions = [_built_row(told[each]) if each in told else rows[topic, each] for each in named.rows]
     return answer

@@ -17,7 +17,7 @@ from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.fetch_rows import AskedFetch, AskedPartition
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.partition_fetch import PartitionFetch
-from kordon.proxy.reads.resting import NamedTopic, RestingTopic, Rests
+from kordon.proxy.reads.resting import NamedTopic, RestingTopic, Rests, Stirred
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 
@@ -99,7 +99,7 @@ class Fetching:
             until = deadline + _GRACE_SECONDS if is_early else deadline
             if wanted is None or now >= until:
                 return self._answer(now >= deadline)
-            await _first_of(wanted, self._changes(), until - now)
+            await _first_of(wanted, self._changes(), self._rests.stirred, until - now)
 
     def _fetch(self, topic: RestingTopic, row: FetchPartition) -> PartitionFetch:
         asked = AskedPartition(topic.managed, row, self._rests.stream(row[0]))
@@ -117,7 +117,7 @@ class Fetching:
         if self._gate is not None:
             self._gate.look_again()
         self._wake(is_late=is_late)
-        wanted = self._rests.waits_for()
+        wanted: set[asyncio.Task[int | None]] = set()
         taken_bytes, is_ready = 0, False
         for fetch in self._fetches.values():
             fetch.carry_on(self._max_bytes - taken_bytes)
@@ -165,9 +165,9 @@ async def _changed(topic: ManagedTopic, layout: Layout, fence: Fence | None) -> 
 
 
 async def _first_of(
-    wanted: set[asyncio.Task[int | None]], awaited: Iterable[Awaitable[object]], seconds: float
+    wanted: set[asyncio.Task[int | None]], awaited: Iterable[Awaitable[object]], stirred: Stirred, seconds: float
 ) -> None:
-    """Waits until something that is wanted is here, something has changed, or the time is over."""
+    """Waits until something that is wanted is here, a rest may be over, something has changed, or the time is over."""
     # By hand, since a request may wait for each of hundreds of logs, and asyncio.wait makes much of each.
     loop = asyncio.get_running_loop()
     waker: asyncio.Future[None] = loop.create_future()
@@ -180,9 +180,11 @@ async def _first_of(
     timer = loop.call_later(seconds, wake)
     for each in (*wanted, *changes):
         each.add_done_callback(wake)
+    stirred.wake = wake
     try:
         await waker
     finally:
+        stirred.wake = None
         timer.cancel()
         for each in wanted:
             each.remove_done_callback(wake)

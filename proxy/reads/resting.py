@@ -13,8 +13,10 @@ who has led a log before.
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from itertools import compress
+from operator import ne
 from typing import NamedTuple
 from uuid import UUID
 
@@ -47,30 +49,66 @@ class _Resting(NamedTuple):
         return self.row[2] - self.home.delta
 
 
-@dataclass(slots=True)
-class _Rest:
-    """Those of one topic for which nothing is left in one log."""
+class Stirred:
+    """Those rests of one reader that may be over.
 
-    log: PartitionLog
-    end: int
-    """Of the log, up to which nothing is left for them: its high watermark."""
-    waits_for: asyncio.Task[int]
-    least: int
-    """No position is lower."""
-    resting: dict[int, _Resting] = field(default_factory=dict[int, _Resting])
-    """By partition."""
+    Attributes:
+        wake: Called when one is added; None: nobody waits.
+    """
+
+    __slots__ = ("rests", "wake")
+
+    def __init__(self) -> None:
+        self.rests: list[_Rest] = []
+        self.wake: Callable[[], None] | None = None
+
+    def take(self) -> list[_Rest]:
+        """Takes them out."""
+        taken, self.rests = self.rests, []
+        return taken
+
+    def add(self, rest: _Rest) -> None:
+        """Adds one."""
+        self.rests.append(rest)
+        if self.wake is not None:
+            self.wake()
+
+
+class _Rest:
+    """Those of one topic for which nothing is left in one log, up to its high watermark.
+
+    Args:
+        key: Of the topic.
+        position: Of who rests here first.
+        stirred: Of the reader; gets this one when it may be over.
+    """
+
+    __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "key", "least", "log", "resting")
+
+    def __init__(self, key: str | UUID, log: PartitionLog, position: int, stirred: Stirred) -> None:
+        self.key = key
+        self.log = log
+        self.least = position
+        """No position is lower."""
+        self.resting: dict[int, _Resting] = {}
+        """By partition."""
+        self._stirred = stirred
+        self._end = log.high_watermark or 0
+        self._coming = self._wait()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether one stands before the end, so that a filler is due when its answer is late."""
+        return self.least < (self.log.high_watermark or 0)
 
     def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> list[int]:
         """Returns those for whom something may be left, or a filler is due."""
         mark = self.log.high_watermark
         if mark is None or self._is_over():
             return [*self.resting]
-        is_moved = mark != self.end
-        if is_moved or self.waits_for.done():
-            self.end, self.waits_for = mark, self.log.coming(mark)
-        is_behind = is_late and self.least < mark
-        if not (is_moved or is_behind):
-            return []
+        is_moved = mark != self._end
+        if is_moved or self._coming.done():
+            self._end, self._coming = mark, self._wait()
         awake: list[int] = []
         for partition, each in self.resting.items():
             is_due = is_late and each.position < mark
@@ -78,11 +116,24 @@ class _Rest:
                 awake.append(partition)
         return awake
 
+    def _wait(self) -> asyncio.Task[int]:
+        """Has what comes behind the end stir it."""
+        coming = self.log.coming(self.log.high_watermark or 0)
+        itself = weakref.ref(self)  # what is read for others keeps nothing of a connection that is gone
+
+        def come(_: object) -> None:
+            rest = itself()
+            if rest is not None and rest._coming is coming:
+                rest._stirred.add(rest)
+
+        coming.add_done_callback(come)
+        return coming
+
     def _is_over(self) -> bool:
         """Whether nobody rests here any more, whatever the log has."""
         if self.log.is_closed:
             return True
-        return self.waits_for.done() and (self.waits_for.cancelled() or self.waits_for.result() != Code.NONE)
+        return self._coming.done() and (self._coming.cancelled() or self._coming.result() != Code.NONE)
 
 
 class RestingTopic:
@@ -186,6 +237,7 @@ class Rests:
         self._reads = reads
         self._gate = gate
         self._topics: dict[str | UUID, RestingTopic] = {}
+        self.stirred = Stirred()
         self._untold: list[tuple[RestingTopic, int]] = []
         """Who has come to rest, and is to be told for the first time."""
         self._starts = -1
@@ -207,8 +259,9 @@ class Rests:
             if (before := rows_of.get(topic)) is not None:  # who begins amid a topic has the rest of it at the end
                 rows = {partition: row for partition, row in rows.items() if partition not in before}
             rows_of[topic] = {**before, **rows} if before is not None else rows
-            at_rest = topic.at_rest
-            awake = [row for partition, row in rows.items() if at_rest.get(partition) != row]
+            # Looks at each partition that a reader names, in each of its requests: hence no loop of Python's.
+            differs = map(ne, rows.values(), map(topic.at_rest.get, rows))
+            awake = [*compress(rows.values(), differs)]
             rests += len(rows) - len(awake)
             named.append(NamedTopic(topic, rows, awake))
         if rests != self.count:
@@ -249,8 +302,7 @@ class Rests:
                 right.add(epochs)
             rest = rests.get(log)
             if rest is None:
-                end = log.high_watermark or 0
-                rest = rests[log] = _Rest(log, end, log.coming(end), position)
+                rest = rests[log] = _Rest(topic.key, log, position, self.stirred)
             topic.settle(rest, row, home, position)
             untold.append((topic, partition))
         return others
@@ -258,22 +310,21 @@ class Rests:
     def wake(self, *, is_late: bool) -> list[tuple[RestingTopic, FetchPartition]]:
         """Has those rest no more for whom something may be left, or a filler is due; returns them."""
         awake: list[tuple[RestingTopic, FetchPartition]] = []
+        stirred = set(self.stirred.take())
         for topic in self._topics.values():
-            if not topic.rests:
-                continue
-            if topic.is_over:
+            if topic.rests and topic.is_over:
                 awake += [(topic, row) for row in topic.at_rest.values()]
                 topic.rise_all()
-                continue
-            up = [each for rest in topic.rests.values() for each in rest.wake(self._has_nothing_for, is_late=is_late)]
-            if up:
-                awake += [(topic, topic.at_rest[each]) for each in up]
-                topic.rise(up)
+            elif is_late:
+                stirred.update(rest for rest in topic.rests.values() if rest.is_behind)
+        for rest in stirred:
+            found = self._topics.get(rest.key)
+            if found is None or found.rests.get(rest.log) is not rest:
+                continue  # nobody rests here any more
+            up = rest.wake(self._has_nothing_for, is_late=is_late)
+            awake += [(found, found.at_rest[each]) for each in up]
+            found.rise(up)
         return awake
-
-    def waits_for(self) -> set[asyncio.Task[int | None]]:
-        """Returns what may end a rest."""
-        return {rest.waits_for for topic in self._topics.values() for rest in topic.rests.values()}
 
     def tell(self) -> list[ToldAtRest]:
         """Builds what is to be told of those that rest, where that is not built; returns it."""
