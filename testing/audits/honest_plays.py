@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from kordon.testing.audits.fault_plays import GROWN, PARTITIONS, Stage, doubled_
 from kordon.testing.change_steps import ChangeSteps
 from kordon.testing.cluster import Cluster
 from kordon.testing.compacted_topics import HASTY, Writer, read_from_0
+from kordon.testing.folders import make_folder, remove_folder
 from kordon.testing.managed_clients import (
     Sender,
     assert_all_once_and_in_order,
@@ -31,6 +33,7 @@ from kordon.testing.managed_clients import (
 )
 from kordon.testing.managed_traffic import Traffic
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.tails import Tails
 from kordon.testing.waiting import wait_until
 
 _PATIENCE_SECONDS: Final = 90.0
@@ -203,6 +206,43 @@ def taken_over(scene: Scene) -> None:
         _read_as(proxies[1].bootstrap, scene.topic, "readers", last.sent)
 
 
+def killed_sources(scene: Scene) -> None:
+    """Producers in a group are killed while they copy; then somebody deletes the group, and all is copied anew."""
+    folder, group = make_folder("kordon-honest-sources-"), f"{scene.topic}-files"
+    with scene.proxies(2, ordering={"transactions": True}) as proxies:
+        admin = create_managed(proxies[0].bootstrap, scene.topic)
+        create_ordinary(proxies[0].bootstrap, group, 3, {"kordon.source": "true"})
+        tails = Tails(proxies[0].bootstrap, group, scene.topic, folder)
+        try:
+            for life in (1, 2):
+                for number in range(6):
+                    tails.bootstrap = proxies[number % 2].bootstrap
+                    tails.start()
+                    if number > 2:
+                        before = tails.copied().total()
+                        tails.add(500)
+                        wait_until("more is copied", partial(_is_more, tails, before))
+                        tails.running.pop(0).kill()
+                wait_until("all is copied", partial(_is_copied, tails, life), _PATIENCE_SECONDS)
+                tails.stop()
+                tails.running.clear()
+                if life == 1:
+                    wait_until("nobody is a member", lambda: not tails.shares(), _PATIENCE_SECONDS)
+                    admin.delete_consumer_groups([group])[group].result(_PATIENCE_SECONDS)
+        finally:
+            tails.stop()
+            remove_folder(folder)
+
+
+def _is_more(tails: Tails, before: int) -> bool:
+    return tails.copied().total() > before
+
+
+def _is_copied(tails: Tails, lives: int) -> bool:
+    """Whether each line has come: those that were there when the group was deleted once more."""
+    return tails.copied().keys() == tails.lines.keys() and max(tails.copied().values()) == lives
+
+
 PLAYS: Final[Mapping[str, Callable[[Scene], None]]] = MappingProxyType(
     {
         each.__name__.replace("_", "-"): each
@@ -216,6 +256,7 @@ PLAYS: Final[Mapping[str, Callable[[Scene], None]]] = MappingProxyType(
             compacted,
             made_again,
             taken_over,
+            killed_sources,
         )
     }
 )

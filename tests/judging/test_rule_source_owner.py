@@ -126,6 +126,8 @@ def test_a_member_of_the_next_life_of_a_group_is_right() -> None:
     assert (played.findings, played.count("unknown")) == ([], 2)
     anew = once(*HONEST, point(9, 2, "a", 1, held=1), point(10, 3, "c", 2))
     assert (anew.findings, verdicts(anew)) == ([], {"pass": 11})
+    at_once = once(*HONEST, point(9, 0, "c", 2, held=0), point(10, 1, "c", 2))
+    assert (at_once.findings, verdicts(at_once)) == ([], {"pass": 11})
 
 
 def test_members_of_one_generation_are_judged_by_who_owns_the_partition() -> None:

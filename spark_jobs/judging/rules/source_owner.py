@@ -206,7 +206,8 @@ def _compared(row: _Row, seen: Mapping[str, _Row], facts: Facts) -> _Row:
     """Returns a restart point with what it was held against, what is wrong with it, and a verdict."""
     if row["held"] is not None and row["held"] > row["point"]:
         return {**row, "other_point": row["held"], "kind": FELL, "verdict": FAIL}
-    before = [each for each in seen.values() if each["number"] <= row["asked_after"]]
+    held = [each for each in seen.values() if not _is_of_another_life(row, each)]
+    before = [each for each in held if each["number"] <= row["asked_after"]]
     highest = max(before, key=lambda each: each["number"], default=None)
     if highest is not None and row["point"] < highest["point"] and (row["held"] is None or row["held"] < 0):
         is_whole = not _is_gap_between(facts, row["worker"], highest["number"], row["number"])
@@ -220,15 +221,18 @@ def _compared(row: _Row, seen: Mapping[str, _Row], facts: Facts) -> _Row:
         return {**told, "kind": FORMER, "verdict": None}
     mine = seen.get(row["member_id"])
     is_known = mine is not None and mine["first"] <= heir["asked_after"]
-    if _is_of_another_life(row, heir):
-        return {**told, "kind": None, "verdict": PASS}
     return {**told, "kind": FORMER if is_known else None, "verdict": FAIL if is_known else UNKNOWN}
 
 
 def _is_of_another_life(row: _Row, other: _Row) -> bool:
-    """Whether the coordinator has forgotten what it had in a generation that is newer than a restart point's."""
+    """Whether the coordinator has forgotten what it had, as far as the worker has asked it.
+
+    Number n is committed behind n - 1, and may be aborted itself. Then the generation of whoever comes is no older.
+    """
+    if row["held"] is None or row["held"] < 0:
+        return False
     is_older = 0 <= row["generation_id"] < other["generation_id"]
-    return is_older and row["held"] is not None and bool(0 <= row["held"] < other["point"])
+    return bool(row["held"] < other["point"] - (not is_older))
 
 
 def _is_heir(other: _Row, row: _Row) -> bool:
