@@ -31,7 +31,7 @@ from kordon.proxy.kafka.batches import Committed, NewRecord, Record
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.fetch_requests import fetch_committed
-from kordon.proxy.kafka.plain_writer import PlainWriter
+from kordon.proxy.kafka.plain_writer import APPEND_SECONDS, PlainWriter
 from kordon.proxy.kafka.upstream import UpstreamClient
 
 log = structlog.get_logger(__name__)
@@ -230,11 +230,12 @@ class InternalTopicLog:
         """Gets ready for an `append` that is wanted soon, as far as it can."""
         await self._writer.ready()
 
-    async def append(self, entries: Sequence[NewRecord]) -> int:
+    async def append(self, entries: Sequence[NewRecord], timeout: float = APPEND_SECONDS) -> int:
         """Writes what any proxy may write by itself.
 
         Args:
             entries: What to write; it stands in the topic as one batch.
+            timeout: Seconds, for which it is tried again.
 
         Returns:
             The offset of the last one, replicated.
@@ -242,4 +243,4 @@ class InternalTopicLog:
         Raises:
             UpstreamUnavailable: It is not known to be written, and may still be.
         """
-        return await self._writer.append(entries)
+        return await self._writer.append(entries, timeout)

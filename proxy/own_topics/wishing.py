@@ -52,9 +52,11 @@ class Wishing:
         wish_id = uuid.uuid4().hex
         outcome: asyncio.Future[OutcomeRecord] = asyncio.get_running_loop().create_future()
         self._outcomes[wish_id] = outcome
+        until = asyncio.get_running_loop().time() + WISH_SECONDS
         try:
-            await self._layouts.append([NewRecord(f"wish/{wish_id}", dump(WishRecord(wish)))])
-            async with asyncio.timeout(WISH_SECONDS):
+            # Where the leader of the layouts has died, brokers take 10 s and more to find another one.
+            await self._layouts.append([NewRecord(f"wish/{wish_id}", dump(WishRecord(wish)))], WISH_SECONDS)
+            async with asyncio.timeout_at(until):
                 return await outcome
         except TimeoutError:
             detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; the controller goes on with it"

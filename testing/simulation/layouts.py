@@ -65,7 +65,7 @@ class Layouts:
         """Has all be given again."""
         self.position = 0
 
-    async def append(self, entries: Sequence[NewRecord]) -> int:
+    async def append(self, entries: Sequence[NewRecord], _: float = 0.0) -> int:
         """Writes records, as any proxy may."""
         return (await self._proxy.asked(lambda: self._log.append(entries)))[-1]
 

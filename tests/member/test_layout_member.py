@@ -33,6 +33,7 @@ from kordon.proxy.ordering.records import (
     dump,
 )
 from kordon.proxy.ordering.wishes import Resize
+from kordon.proxy.own_topics.wishing import WISH_SECONDS
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.testing.known import known
@@ -90,6 +91,7 @@ class Layouts:
 
     def __init__(self) -> None:
         self.appended: list[str] = []
+        self.tried_seconds: list[float] = []
         self.position = 0
         self.changed = asyncio.Event()
         self.is_ready = False
@@ -107,8 +109,9 @@ class Layouts:
     async def faces(self) -> list[str]:
         return []
 
-    async def append(self, entries: list[NewRecord]) -> int:
+    async def append(self, entries: list[NewRecord], timeout: float = 0.0) -> int:
         self.appended += [entry.key for entry in entries]
+        self.tried_seconds.append(timeout)
         self.changed.set()
         return 0
 
@@ -603,6 +606,14 @@ async def test_wishes_under_way_are_bounded(stage: Stage, monkeypatch: pytest.Mo
     assert len(stage.layouts.appended) == 2
     for each in asked:
         each.cancel()
+
+
+async def test_a_wish_is_written_for_as_long_as_its_client_waits(stage: Stage) -> None:
+    """Brokers whose leader of the layouts has died take 10 s and more to find another one."""
+    asked = asyncio.ensure_future(stage.layout_member.wish(Resize("orders", 4)))
+    await stage.until_appended()
+    assert stage.layouts.tried_seconds == [WISH_SECONDS]
+    asked.cancel()
 
 
 async def test_the_controller_looks_at_each_announcement_and_at_each_that_is_taken_away(stage: Stage) -> None:

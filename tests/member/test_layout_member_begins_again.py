@@ -58,7 +58,7 @@ class Log:
                 raise failure
             await asyncio.sleep(0.001)
 
-    async def append(self, entries: list[NewRecord]) -> int:
+    async def append(self, entries: list[NewRecord], _: float = 0.0) -> int:
         self.appended += [entry.key for entry in entries]
         return 0
 
