@@ -205,7 +205,7 @@ class ShareServing:
         if not await self._configs.is_there(place.group_id):
             return Code.UNKNOWN_SERVER_ERROR, f"there is no share group {place.group_id}"
         config = group.config
-        is_older = not group.log.state_of(place).incarnation and group.log.begins_at_earliest(place.group_id)
+        is_older = not group.log.state_of(place).incarnation and group.log.opening.begins_at_earliest(place.group_id)
         time = EARLIEST if is_older else config.begins_at(now_ms())
         offset = await self._offset(topic, number, time, is_committed=config.is_committed)
         if offset is None:

@@ -29,7 +29,7 @@ _PARTITIONS: Final = 50
 """Where nobody can tell how many that has: as many as brokers make unless they are told otherwise."""
 
 
-class PartitionLog(Protocol):
+class LogOfGroups(Protocol):
     """What one partition of the topic says."""
 
     log: FollowedLog
@@ -45,7 +45,7 @@ class PartitionLog(Protocol):
         ...
 
 
-_Log = TypeVar("_Log", bound=PartitionLog)
+_Log = TypeVar("_Log", bound=LogOfGroups)
 
 
 class LogsOfGroups(Generic[_Log]):

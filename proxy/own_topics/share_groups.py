@@ -86,7 +86,7 @@ class ShareGroups:
         if not self.is_served:
             raise OwnTopicUnfit("this proxy serves no share groups on managed topics: set ordering.share_groups")
         found = await self._logs.of_group(group_id)
-        await found.opened(LOAD_SECONDS)
+        await found.opening.known(LOAD_SECONDS)
         return found
 
     async def prepare(self) -> None:
@@ -97,7 +97,7 @@ class ShareGroups:
         try:
             (found,) = (await self._brokers.metadata([self.topic])).topics
             if found.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
-                await self._logs.visit(lambda each: each.opened(LOAD_SECONDS))
+                await self._logs.visit(lambda each: each.opening.known(LOAD_SECONDS))
         except UpstreamUnavailable as error:
             log.warning(
                 "share_groups_not_prepared",

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Final
-from uuid import uuid4
-
-import structlog
 
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.batches import NewRecord, Record, in_batches, size_of
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claim_records import place_of
 from kordon.proxy.ordering.claims import PlaceKey, Start
-from kordon.proxy.ordering.share.lock_records import KIND, OPENING, dump, dump_opening, is_opening, load, load_opening
+from kordon.proxy.ordering.share.lock_records import KIND, dump, is_opening, load
 from kordon.proxy.ordering.share.locks import LockOutcome
-from kordon.proxy.ordering.share.opening import Opening, Openings
 from kordon.proxy.ordering.share.state import Said, ShareState
 from kordon.proxy.own_topics.compacted_topic import CompactedTopic
 from kordon.proxy.own_topics.followed_log import BATCH_BYTES, FollowedLog, what_is_said
+from kordon.proxy.own_topics.share_opening import LogOpening
 from kordon.proxy.own_topics.share_partition import SharePartition
 from kordon.proxy.runtime.clock import clock
 from kordon.proxy.runtime.tasks import Tasks
@@ -35,9 +30,6 @@ _BYTES_OF_PLACE: Final = 2_000
 _BYTES_OF_RECORD: Final = 300
 """That a member has in hand, or that was looked at."""
 _BYTES_OF_RANGE: Final = 16
-_RETRY_SECONDS: Final = 1.0
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +90,7 @@ class ShareLog:
         self.log = FollowedLog(brokers, topic, self, partition=partition)
         self.used_at = time.monotonic()
         """When somebody asked for it last."""
-        self._openings = Openings()
-        self._is_open = asyncio.Event()
-        """Set when it is known which groups are older than the log."""
-        self._older = partial(older, partition)
+        self.opening = LogOpening(partial(older, partition))
         self._key = key
         self._topic = topic.name
         self._expected: set[str] = set()
@@ -157,25 +146,6 @@ class ShareLog:
         """Returns what is known of a group and partition; it must not be changed."""
         return self._states.get(place, _NOTHING)
 
-    async def opened(self, timeout: float) -> None:
-        """Returns when groups may begin: it is known which ones are older than the log (OLD-GROUP).
-
-        Args:
-            timeout: Seconds.
-
-        Raises:
-            UpstreamUnavailable: It is not known in time.
-        """
-        with suppress(TimeoutError):
-            if not self._is_open.is_set():
-                await asyncio.wait_for(self._is_open.wait(), timeout)
-        if not self._is_open.is_set():
-            raise UpstreamUnavailable(f"it is not known which share groups are older than {self._topic}")
-
-    def begins_at_earliest(self, group_id: str) -> bool:
-        """Whether a group of which the log says nothing may have read before the log was made (OLD-GROUP)."""
-        return self._openings.begins_at_earliest(group_id)
-
     async def read_to_end(self) -> None:
         """Returns when all that stood in the log at the time of the call has been read.
 
@@ -224,7 +194,7 @@ class ShareLog:
         self.read_to = record.offset + 1
         self._expected.discard(record.key)
         if is_opening(record.key):
-            self._open(record)
+            self.opening.take_in(record)
             return
         read: tuple[PlaceKey, Said | None] | None = what_is_said(record, lambda key: place_of(key, KIND), load)
         if read is None:
@@ -245,16 +215,9 @@ class ShareLog:
         if served is not None and isinstance(said, LockOutcome | Start):
             served.free.ring()
 
-    def _open(self, record: Record) -> None:
-        opening = None if record.fault or record.value is None else load_opening(record.value)
-        if opening is not None:
-            self._openings.apply(opening)
-            self._is_open.set()
-
     def forget(self) -> None:
         """Forgets all that was read."""
-        self._openings = Openings()
-        self._is_open.clear()
+        self.opening.forget()
         self._states.clear()
         self._partitions.clear()
         self.read_to = 0
@@ -266,20 +229,5 @@ class ShareLog:
 
     def caught_up(self, work: Tasks) -> None:
         """Has the log opened, if it begins with no opening."""
-        if not self._openings.is_open:
-            work.start(self._write_opening(), name="open the log of share groups")
-
-    async def _write_opening(self) -> None:
-        """Writes which groups there are, until some worker has."""
-        while not self._openings.is_open:
-            try:
-                opening = Opening(frozenset(await self._older()))
-                await self._write([NewRecord(f"{OPENING}/{uuid4().hex}", dump_opening(opening))])
-            except (UpstreamUnavailable, ValueError) as error:
-                log.warning(
-                    "share_groups_not_opened",
-                    error=str(error),
-                    cure="see to the brokers; until they list their groups, no share group begins",
-                    retry_seconds=_RETRY_SECONDS,
-                )
-                await asyncio.sleep(_RETRY_SECONDS)
+        if not self.opening.is_known:
+            work.start(self.opening.write(self._write), name="open the log of share groups")

@@ -133,7 +133,7 @@ async def test_a_log_that_was_deleted_is_made_anew(
     """It is counted as lost, and a group that there was begins at its earliest record (OLD-GROUP)."""
     groups = await worker("one")
     partition = await served(groups)
-    assert not (await groups.of_group(PLACE.group_id)).begins_at_earliest(PLACE.group_id)
+    assert not (await groups.of_group(PLACE.group_id)).opening.begins_at_earliest(PLACE.group_id)
     await asyncio.to_thread(join, cluster)
     await partition.begin(5)
     assert partition.progress() == ShareProgress(5, 0)
@@ -146,6 +146,6 @@ async def test_a_log_that_was_deleted_is_made_anew(
         return False
 
     await until("it is made anew", is_open)
-    assert (await groups.of_group(PLACE.group_id)).begins_at_earliest(PLACE.group_id)
+    assert (await groups.of_group(PLACE.group_id)).opening.begins_at_earliest(PLACE.group_id)
     assert await (await served(groups)).begin(7)
     await groups.close()

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.claim_records import key_of
 from kordon.proxy.ordering.claims import Done, PlaceKey, Start
 from kordon.proxy.ordering.share.lock_records import KIND, dump, dump_opening, load_opening
 from kordon.proxy.ordering.share.opening import Opening
-from kordon.proxy.own_topics import share_groups, share_log
+from kordon.proxy.own_topics import share_groups, share_opening
 from kordon.proxy.own_topics.logs_of_groups import LogsOfGroups, partition_of
 from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.own_topics.share_log import ShareLog
@@ -34,16 +34,16 @@ async def test_a_log_is_opened_once_with_the_groups_that_there_are() -> None:
     records, work = SharedRecords(), Tasks()
     one, other = ShareLogInMemory(records, "one"), ShareLogInMemory(records, "other")
     with pytest.raises(UpstreamUnavailable, match="older than"):
-        await one.opened(0.0)
+        await one.opening.known(0.0)
     one.older.add("old")
     one.caught_up(work)
-    await other.opened(60)
+    await other.opening.known(60)
     one.older.add("new")
     for each in (one, other):
         each.caught_up(work)
-        assert (each.begins_at_earliest("old"), each.begins_at_earliest("new")) == (True, False)
+        assert (each.opening.begins_at_earliest("old"), each.opening.begins_at_earliest("new")) == (True, False)
     assert len(records.records) == 1
-    assert ShareLogInMemory(records, "late").begins_at_earliest("old")
+    assert ShareLogInMemory(records, "late").opening.begins_at_earliest("old")
     await work.stop()
 
 
@@ -52,21 +52,21 @@ async def test_a_log_that_was_lost_knows_all_groups_as_older() -> None:
     records, work = SharedRecords(), Tasks()
     log = ShareLogInMemory(records)
     log.caught_up(work)
-    await log.opened(60)
+    await log.opening.known(60)
     records.records.clear()
     log.forget()
     with pytest.raises(UpstreamUnavailable):
-        await log.opened(0.0)
+        await log.opening.known(0.0)
     log.older.add("workers")
     log.caught_up(work)
-    await log.opened(60)
-    assert log.begins_at_earliest("workers")
+    await log.opening.known(60)
+    assert log.opening.begins_at_earliest("workers")
     await work.stop()
 
 
 async def test_no_group_begins_while_brokers_do_not_list_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is tried again, and told."""
-    monkeypatch.setattr(share_log, "_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr(share_opening, "_RETRY_SECONDS", 0.0)
     log, work, failed = ShareLogInMemory(SharedRecords()), Tasks(), asyncio.Event()
 
     async def away(partition: int) -> list[str]:
@@ -75,10 +75,10 @@ async def test_no_group_begins_while_brokers_do_not_list_theirs(monkeypatch: pyt
         failed.set()
         raise UpstreamUnavailable("away")
 
-    log._older = lambda: away(0)  # type: ignore[assignment]
+    log.opening._older = lambda: away(0)
     with capture_logs() as lines:
         log.caught_up(work)
-        await log.opened(60)
+        await log.opening.known(60)
     assert [line["event"] for line in lines] == ["share_groups_not_opened"]
     await work.stop()
 
@@ -97,7 +97,7 @@ async def test_no_group_begins_before_its_log_is_opened(monkeypatch: pytest.Monk
         await shares.of_group("workers")
     work = Tasks()
     log.caught_up(work)
-    await log.opened(60)
+    await log.opening.known(60)
     assert await shares.of_group("workers") is log
     await work.stop()
 
@@ -148,9 +148,9 @@ def test_an_opening_that_cannot_be_read_opens_nothing() -> None:
     log = ShareLogInMemory(records)
     for value in (b"", b"\x01\x05", b"\x01\x05[1]", b"\x01\x05[" + b'"x",' * 400_000, b"\x02\x05[]", None):
         records.put("opening/x", value)
-    assert (log._openings.is_open, log.log.tally.unreadable) == (False, 4)
+    assert (log.opening.is_known, log.log.tally.unreadable) == (False, 4)
     records.put("opening/y", dump_opening(Opening(frozenset(["a", "ü"]))))
-    assert log.begins_at_earliest("ü")
+    assert log.opening.begins_at_earliest("ü")
     assert load_opening(dump(Start(1, 0, Done(0)))) is None
     with pytest.raises(ValueError, match="groups take"):
         dump_opening(Opening(frozenset(f"{number:0900}" for number in range(1000))))

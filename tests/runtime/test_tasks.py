@@ -87,7 +87,7 @@ STARTED = {
     "_give_back": "what a member had is given again when its lock has expired",
     "ahead": "whoever waits for records has a limit",
     "_take_out": "what it leaves counts for nothing, and is taken out later",
-    "_write_opening": "it goes on until the log is opened or read anew",
+    "write": "it goes on until the log is opened or read anew",
     "prepare": "each partition of the log is opened when somebody asks for it",
     "_refuse_second": "the wish is found again",
     "_find": "a failure ends the controller's role",
