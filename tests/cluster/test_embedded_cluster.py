@@ -65,6 +65,7 @@ def test_three_brokers_know_each_other_and_a_leader_moves(cluster3: Cluster) -> 
     assert write_and_read(cluster3.bootstrap(), topic, b"after") == b"after"
 
 
+@pytest.mark.deep
 def test_a_broker_stops_comes_back_with_its_data_and_nothing_of_it_is_left_at_the_end() -> None:
     """Killed and started again, a broker has its records; at the end, no process or file is left."""
     with Cluster.start() as own:
