@@ -75,17 +75,6 @@ def test_an_ordinary_topic_of_bare_brokers_is_handled_by_members_that_are_killed
 
 
 @pytest.mark.deep
-def test_physical_partitions_grow_and_shrink_under_cooperative_members_that_are_killed(
-    open_cluster: Cluster, tmp_path: Path
-) -> None:
-    """3 -> 6 -> 3; a key goes to another member when its records are finished, not when they are fetched."""
-    with ProxyProcess.start(open_cluster.bootstrap()) as proxy:
-        plan = in_trouble(proxy.bootstrap, "cooperative-physical", dialect=True)
-        admin = create_managed(proxy.bootstrap, plan.topic)
-        kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
-
-
-@pytest.mark.deep
 @pytest.mark.timeout(2_400)
 @pytest.mark.parametrize("dialect", [False, True])
 def test_cooperative_members_go_through_much_trouble(open_cluster: Cluster, tmp_path: Path, *, dialect: bool) -> None:
