@@ -6,7 +6,7 @@ serves. What it leaves to the client's broker of a request is the broker's to co
 
 A broker takes records back that it has read for a client which has to wait. Kordon gives them, and the client waits
 behind them: what it was given is on record by then. So that no wait is long, an answer has no more than the client may
-have at once, like a broker's.
+have in a second, or one batch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer, Body, Throttled
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart
-from kordon.proxy.ordering.client_quotas import BURST_SECONDS
 
 _KINDS: Final = {apis.PRODUCE: PRODUCER, apis.FETCH: CONSUMER, apis.SHARE_FETCH: CONSUMER}
 _INT32: Final = Struct(">i")
@@ -67,7 +66,7 @@ class Throttling:
         client = self._client
         if route.api.key != apis.PRODUCE:
             quota = self._quotas.quota(CONSUMER, client)
-            client.most_fetch_bytes = None if quota is None else int(quota.bytes_per_second * BURST_SECONDS)
+            client.most_fetch_bytes = None if quota is None else int(quota.bytes_per_second)
         count = _HEAD_BYTES + len(client.client_id or "") + len(body) - len(serve.rest or b"")
         return Serve(
             partial(self._answer, self._quotas, _Served(route, count, serve.answer)), serve.rest, serve.questions

@@ -23,8 +23,6 @@ from typing import Final, NamedTuple
 
 WINDOWS: Final = 11
 WINDOW_MS: Final = 1_000
-BURST_SECONDS: Final = (WINDOWS - 1) * WINDOW_MS // 1_000
-"""A client that was silent may take so many seconds' worth at once."""
 MOST_WAIT_MS: Final = 2**31 - 1
 """What throttle_time_ms can say."""
 MOST_RATES: Final = 20_000

@@ -97,6 +97,10 @@ class Connection:
     def kept(self) -> KeptFetches:
         return self._told.fetches
 
+    def hold_to(self, most_bytes: int) -> None:
+        """Has its answers no larger (CLIENT-QUOTA)."""
+        self._told.client.most_fetch_bytes = most_bytes
+
     def decide(self, version: int, fields: Mapping[str, Any]) -> Any:
         body = memoryview(bytearray(request(apis.FETCH).build(version, fields)))
         held = HeldRequest(route_of(apis.FETCH, version), body, shared(self._stage.topics), self._told)
@@ -401,6 +405,20 @@ async def test_room_is_shared_by_turns() -> None:
         rows = rows_of(await connection.ask({}, session=(session, epoch), max_bytes=1))
         given += [v for v, row in rows.items() if row[3]]
     assert sorted(given) == [0, 1, 2, 3]
+    await stage.close()
+
+
+async def test_an_answer_is_no_larger_than_its_clients_quota_allows() -> None:
+    """Whatever the client asks for; one batch it gets anyway."""
+    stage = Stage()
+    at = dict.fromkeys(range(4), 0)
+    for v in at:
+        stage.write(v, f"{v}")
+    await _settled(stage, at)
+    connection = stage.connection()
+    assert sum(bool(row[3]) for row in rows_of(await connection.ask(at)).values()) == 4
+    connection.hold_to(1)
+    assert sum(bool(row[3]) for row in rows_of(await connection.ask(at)).values()) == 1
     await stage.close()
 
 
