@@ -124,6 +124,9 @@ class _Recorded:
     async def ready(self) -> None:
         """Returns at once: nothing is managed."""
 
+    def closed(self) -> None:
+        """Does nothing: no share sessions are kept."""
+
     def wants(self, route: Route) -> bool:
         """Whether a request says who the client is."""
         return route.api.key in SAY_WHO or route.api.key in _GREETING

@@ -92,3 +92,8 @@ def test_a_fetch_session_that_is_ended_is_on_record() -> None:
     (refused,) = worker.noted.of(Kind.REFUSE)
     assert (refused.api_key, refused.reason) == (apis.FETCH, "FETCH_SESSION_ID_NOT_FOUND")
     assert not refused.evidence["ends_connection"]
+
+
+def test_the_end_of_a_connection_is_heard_where_nothing_is_managed() -> None:
+    """Whoever serves connections is told of it, whatever it does."""
+    Worker().service.closed()

@@ -106,9 +106,8 @@ class Connection:
         """Sends a ShareFetch that names partitions."""
         rows = [{"partition_index": each, "acknowledgement_batches": []} for each in partitions]
         topics = fields.pop("topics", [{"topic_id": topic, "partitions": rows}] if rows else [])
-        return self.ask(
-            apis.SHARE_FETCH, epoch, topics=topics, **{"max_wait_ms": 500, "max_records": 9, "max_bytes": 99} | fields
-        )
+        usual: dict[str, Any] = {"max_wait_ms": 500, "max_records": 9, "max_bytes": 99}
+        return self.ask(apis.SHARE_FETCH, epoch, topics=topics, **usual | fields)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A share group's config as brokers tell it: what they leave out has Kafka's default, and it is kept for seconds."""
 
+import time
 from typing import Any, cast
 
 import pytest
@@ -10,7 +11,6 @@ from kordon.codecs.bodies import (
     DescribeConfigsResponseResult,
 )
 from kordon.proxy.core.errors import UpstreamUnavailable
-from kordon.proxy.kafka import share_group_configs
 from kordon.proxy.kafka.share_group_configs import KEPT_SECONDS, ShareGroupConfig, ShareGroupConfigs
 from kordon.proxy.ordering.lookups import EARLIEST, LATEST
 
@@ -63,7 +63,7 @@ async def test_a_group_begins_where_its_config_says(reset: str, begins_at: int) 
 async def test_a_config_is_believed_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each request needs it."""
     now = [100.0]
-    monkeypatch.setattr(share_group_configs.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     brokers = Brokers()
     configs = ShareGroupConfigs(cast("Any", brokers))
     await configs.of("g")
