@@ -4,12 +4,13 @@ One pytest collects the tests, and the processes are forks of it (`forks.py`).
 
 Tests with real brokers mostly wait: for sessions to end, for groups to rebalance, for a broker to come up. So four
 processes share them. What they share of clusters each starts anew, so three of them begin with the tests on clusters
-that the others leave alone, and one with those that start their own. A cluster ends with its lane: three brokers that
-nobody uses are a tenth of a processor. Tests that need no broker are run meanwhile by two others, at a lower priority
-(nice), so that nobody who waits for an answer waits for them: those that run programs, and what is quick. With the
-former go the tests marked `beside`, which have a cluster of their own. It begins with the tests that share a Spark:
-each process that had one would spend 15 s of processor time on its start. A process that is done with its lane helps
-with the next, file by file, and with those that would need a cluster of another process last.
+that the others leave alone, and one with those that have clusters of their own: first with those marked `beside`, of
+which some files take minutes. A cluster ends with its lane: three brokers that nobody uses are a tenth of a processor.
+Tests that need no broker are run meanwhile by two others, at a lower priority (nice), so that nobody who waits for an
+answer waits for them: those that run programs, and what is quick. The former begins with the tests that share a Spark,
+as each process that had one would spend 15 s of processor time on its start, and goes on with those marked `beside`. A
+process that is done with its lane helps with the next, file by file, and with those that would need a cluster of
+another process last.
 
 With `--quick` only those are run that need no broker, Spark, Java or browser, by three processes. With
 `--at-most MINUTES` a run that takes longer has failed.
@@ -57,7 +58,7 @@ _PROCESSES: Final = {
     LED: [LED, OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, SPARK, PLAIN],
     SPARE: [SPARE, STRICT, OWN, BESIDE, THREE, SECURE, ORDINARY, LED, SPARK, PLAIN],
     ORDINARY: [ORDINARY, SECURE, THREE, OWN, BESIDE, STRICT, SPARE, LED, SPARK, PLAIN],
-    OWN: [OWN, BESIDE, STRICT, THREE, SECURE, SPARE, ORDINARY, LED, SPARK, PLAIN],
+    OWN: [BESIDE, OWN, STRICT, THREE, SECURE, SPARE, ORDINARY, LED, SPARK, PLAIN],
     BESIDE: [SPARK, BESIDE, PLAIN],
     PLAIN: [PLAIN],
 }
