@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kordon.bench.plan import Client, Latency, Sdk, Throughput
+from kordon.bench.plan import Client, Sdk, Throughput
 
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 """Runs a tool of Kafka's by name and arguments ."""
@@ -37,7 +37,7 @@ def produce(tool: Tool, case: Throughput, bootstrap: str, topics: Sequence[str])
     if case.client is Client.LIBRDKAFKA:
         return _librdkafka("produce", case, bootstrap, topics)
     (topic,) = topics
-    said = _produce_java(tool, bootstrap, topic, case.record_bytes, case.records, records_per_second=-1)
+    said = _produce_java(tool, bootstrap, topic, case.record_bytes, case.records)
     return float(said["mib"].replace(",", ".")) * MIB / 1e6
 
 
@@ -53,21 +53,6 @@ def consume(tool: Tool, case: Throughput, bootstrap: str, topics: Sequence[str])
     target = ("--bootstrap-server", bootstrap, "--topic", topic, "--group", f"bench-{topic}")
     done = tool("kafka-consumer-perf-test", *target, "--num-records", str(case.records), "--timeout", "20000")
     return read_consumed(done.stdout, case.records)
-
-
-def latency(tool: Tool, case: Latency, bootstrap: str, topic: str) -> dict[str, float]:
-    """Sends at a fixed rate; returns milliseconds from send to acknowledgement by percentile; raises ToolError."""
-    rate = case.records_per_second
-    said = _produce_java(
-        tool,
-        bootstrap,
-        topic,
-        case.record_bytes,
-        rate * (case.run_seconds + case.warmup_seconds),
-        records_per_second=rate,
-        warmup_records=rate * case.warmup_seconds,
-    )
-    return {f"{name}_ms": float(said[name]) for name in ("p50", "p95", "p99")}
 
 
 def program(name: str, *arguments: str, seconds: float = TOOL_SECONDS) -> dict[str, Any]:
@@ -128,15 +113,10 @@ def _produce_java(
     topic: str,
     record_bytes: int,
     records: int,
-    *,
-    records_per_second: int,
-    warmup_records: int = 0,
 ) -> dict[str, str]:
-    sizes = ("--record-size", str(record_bytes), "--num-records", str(records))
-    rate = ("--throughput", str(records_per_second))
-    warmup = ("--warmup-records", str(warmup_records)) if warmup_records else ()
+    sizes = ("--record-size", str(record_bytes), "--num-records", str(records), "--throughput", "-1")
     target = ("--bootstrap-server", bootstrap, "--topic", topic)
-    done = tool("kafka-producer-perf-test", *target, *sizes, *rate, *warmup, "--command-property", *_PRODUCER)
+    done = tool("kafka-producer-perf-test", *target, *sizes, "--command-property", *_PRODUCER)
     return read_produced(done.stdout)
 
 

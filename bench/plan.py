@@ -49,13 +49,13 @@ class Throughput:
 
 @dataclass(frozen=True)
 class Latency:
-    """One Java producer sends at a fixed rate, far below what is possible."""
+    """One connection sends at a fixed rate, far below what is possible (`bench/paced.py`)."""
 
     records_per_second: int
     record_bytes: int
     run_seconds: int
     warmup_seconds: int
-    """Left out of the percentiles: it shows the compiler of the client's virtual machine."""
+    """Left out of the percentiles: it shows what is done once on a new connection."""
 
     @property
     def name(self) -> str:
@@ -227,6 +227,14 @@ class Audited:
         return f"audit of {self.micro_batches} x {self.rounds:,} s of {streams} streams, then {self.idle} x 1 s of one"
 
 
+@dataclass(frozen=True)
+class Scale:
+    """What the parts of a proxy cost by their number, and changes by the number of proxies (`bench/scale.py`)."""
+
+    counts: tuple[int, ...] = (100, 1_000, 10_000)
+    proxies: tuple[int, ...] = (3, 10, 30, 100)
+
+
 class Part(Enum):
     """A part of a plan that can be measured alone."""
 
@@ -245,6 +253,7 @@ class Part(Enum):
     COOPERATIVE = "cooperative"
     MATRIX = "matrix"
     AUDIT = "audit"
+    SCALE = "scale"
 
 
 @dataclass(frozen=True)
@@ -255,6 +264,8 @@ class Plan:
     base: Throughput
     """The fixed case that ratios are taken from."""
     latency: Latency
+    latency_rounds: int
+    """Many short ones: percentiles of single rounds differ by more than a proxy adds."""
     memory: Memory
     matrix: tuple[Throughput, ...]
     matrix_rounds: int
@@ -274,6 +285,7 @@ class Plan:
     sources: Sources
     cooperative: tuple[Groups, ...]
     audit: tuple[Audited, ...]
+    scale: Scale = Scale()
     with_tls: bool = True
     """Whether idle connections are counted over TLS as well."""
     parts: frozenset[Part] = frozenset(Part)
@@ -324,7 +336,8 @@ PROFILES: Final = {
     "full": Plan(
         rounds=5,
         base=Throughput(Client.JAVA, 1, 500, 1_000_000),
-        latency=Latency(10_000, 500, run_seconds=20, warmup_seconds=5),
+        latency=Latency(10_000, 500, run_seconds=5, warmup_seconds=1),
+        latency_rounds=20,
         memory=Memory(1_000),
         matrix=_java_sizes(400_000_000, 1_000_000) + _matrix(400_000_000, 1_000_000),
         matrix_rounds=3,
@@ -348,7 +361,8 @@ PROFILES: Final = {
     "quick": Plan(
         rounds=3,
         base=Throughput(Client.JAVA, 1, 500, 1_000_000),
-        latency=Latency(10_000, 500, run_seconds=10, warmup_seconds=4),
+        latency=Latency(10_000, 500, run_seconds=5, warmup_seconds=1),
+        latency_rounds=10,
         memory=Memory(1_000),
         matrix=_matrix(100_000_000, 200_000),
         matrix_rounds=3,
@@ -368,7 +382,8 @@ PROFILES: Final = {
     "smoke": Plan(
         rounds=1,
         base=Throughput(Client.JAVA, 1, 500, 100_000),
-        latency=Latency(2_000, 500, run_seconds=2, warmup_seconds=1),
+        latency=Latency(2_000, 500, run_seconds=1, warmup_seconds=0),
+        latency_rounds=1,
         memory=Memory(50),
         matrix=(
             Throughput(Client.LIBRDKAFKA, 1, 1_000, 10_000),
@@ -387,5 +402,6 @@ PROFILES: Final = {
         sources=Sources(20, rounds=1, takeovers=0, partitions=20, members=4, warm_up=5),
         cooperative=(Groups(20_000, 100, 4, 2, 10, seconds=2, blocked_seconds=5, rounds=1),),
         audit=(Audited(24, idle=1, topics=1, virtual=24),),
+        scale=Scale((10, 20), (3, 5)),
     ),
 }

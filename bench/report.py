@@ -65,6 +65,18 @@ _SOURCE_FIGURES: Final = (
     (results.TAKEOVER_SECONDS, "silent s", 1),
     (results.DOUBLED, "records doubled", 0),
 )
+_PART_FIGURES: Final = (
+    (results.PART_COUNT, "number", 0),
+    (results.PART_BYTES, "bytes of one", 0),
+    (results.PART_US, "CPU µs of one", 2),
+)
+_PROXY_FIGURES: Final = (
+    (results.SCALE_TOGETHER_S, "s until all serve", 2),
+    (results.SCALE_FENCE_MS, "fence, ms", 0),
+    (results.SCALE_DEAD_S, "s for a change, one has died", 1),
+    (results.SCALE_CPU_MS, "CPU ms of one proxy for a change", 1),
+    (results.SCALE_RECORDS, "records for it", 0),
+)
 _WHO_PAUSES: Final = (
     (results.SEALED, "sealed partitions"),
     (results.OTHERS, "connections that carry nothing sealed"),
@@ -144,8 +156,9 @@ _HOW: Final = """\
   gets a record. The topics are ordinary or managed by turns, with as many partitions for clients. *CPU per Fetch* and
   *per record* is all that the proxy takes meanwhile, over the Fetch requests that it gets and the records that come.
 - **CPU s/GB**: user and kernel time of the proxy's processes while a load runs, divided by the bytes of its values.
-- **Latency**: from send to acknowledgement as the producer sees it; the seconds in which its virtual machine warms up
-  are left out. The tool counts whole milliseconds.
+- **Latency**: from send to acknowledgement (acks=all) as one connection sees it that sends a thousand requests a
+  second, with ten records each (`bench/paced.py`). Its clock counts nanoseconds. If an answer is late, the requests
+  behind it count from when they were due.
 - **Idle memory**: resident memory of the proxy's processes with connections that have had one answer and say nothing.
 - **The floor** (`bench/floor.py`) is a relay on uvloop that reads each frame's header and does nothing else. It is the
   least a proxy in Python can cost. It rewrites no addresses: it leads to a listener of the broker that advertises the
@@ -177,7 +190,7 @@ def report(figures: Results, picture: str) -> str:
     lines += [f"![throughput, processor time and latency of each contender]({picture})", ""]
     lines += _base(figures) + _latency(figures) + _memory(figures)
     lines += _managed(figures) + _log(figures) + _resizes(figures) + _holding(figures)
-    lines += _requests(figures) + _live(figures)
+    lines += _requests(figures) + _live(figures) + scale_tables(figures)
     lines += _sdk_tables(figures) + _groups(figures) + _transactions(figures)
     lines += _sources(figures) + _audit_table(figures) + _matrix(figures)
     lines += [*_machine(figures), _HOW]
@@ -205,7 +218,7 @@ def _base(figures: Results) -> list[str]:
 def _latency(figures: Results) -> list[str]:
     case, percentiles = figures.latency, (results.P50_MS, results.P99_MS)
     rows = [
-        [contender, *(_shown(figures.spread(case, contender, name), 0) for name in percentiles)]
+        [contender, *(_shown(figures.spread(case, contender, name), 2) for name in percentiles)]
         for contender in figures.contenders(case)
     ]
     return _section(case.capitalize(), ["contender", "p50 ms", "p99 ms"], rows)
@@ -401,7 +414,23 @@ def _matrix(figures: Results) -> list[str]:
 def _is_matrix(figures: Results, case: str) -> bool:
     special = {figures.base, figures.latency, figures.memory, figures.memory_tls, figures.log}
     others = (figures.managed, figures.resizes, figures.holding, figures.sdk, figures.transactions)
-    return case not in special.union(*others, figures.sources, figures.cooperative, figures.audit)
+    return case not in special.union(*others, figures.sources, figures.cooperative, figures.audit, figures.scale)
+
+
+def scale_tables(figures: Results) -> list[str]:
+    """Draws what parts of a proxy cost by their number, and changes by the number of proxies."""
+    tables: list[str] = []
+    for title, cases, columns in (
+        ("Parts of a proxy by their number", figures.scale[:-1], _PART_FIGURES),
+        ("Proxies in virtual time", figures.scale[-1:], _PROXY_FIGURES),
+    ):
+        rows = [
+            [case, number, *(_middle(figures.spread(case, number, name), digits) for name, _, digits in columns)]
+            for case in cases
+            for number in figures.contenders(case)
+        ]
+        tables += _section(title, ["what", "about", *(name for _, name, _ in columns)], rows)
+    return tables
 
 
 def _machine(figures: Results) -> list[str]:

@@ -88,6 +88,16 @@ LIVE_FETCH_US: Final = "live_cpu_us_per_fetch"
 """All that is taken while consumers wait, over their Fetch requests."""
 LIVE_RECORD_US: Final = "live_cpu_us_per_record"
 """The same over the records that come, each with its Produce and the Fetch that brings it."""
+PART_COUNT: Final = "count"
+PART_BYTES: Final = "bytes_of_one"
+"""Of Python objects."""
+PART_US: Final = "cpu_us_of_one"
+"""To read and build it; of a connection, to look whether it has been silent for too long."""
+SCALE_TOGETHER_S: Final = "virtual_s_until_all_serve"
+SCALE_FENCE_MS: Final = "virtual_ms_of_fence"
+SCALE_DEAD_S: Final = "virtual_s_of_change_with_one_dead"
+SCALE_CPU_MS: Final = "cpu_ms_of_one_proxy"
+SCALE_RECORDS: Final = "records_of_layouts"
 PRODUCE_CLIENT_CPU: Final = "produce_client_cpu_s_per_gb"
 CONSUME_CLIENT_CPU: Final = "consume_client_cpu_s_per_gb"
 """Of the client's own process."""
@@ -133,6 +143,7 @@ _TUPLES: Final = (
     "sources",
     "cooperative",
     "audit",
+    "scale",
 )
 """Fields of `Results` that JSON makes lists of."""
 
@@ -192,6 +203,8 @@ class Results:
     cooperative: tuple[str, ...] = ()
     """How groups work on slow records, then what acknowledgements cost."""
     audit: tuple[str, ...] = ()
+    scale: tuple[str, ...] = ()
+    """Parts of a proxy by their number, then proxies by theirs."""
     measurements: list[Measurement] = field(default_factory=list)
     took_seconds: float = 0.0
 

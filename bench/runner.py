@@ -13,10 +13,12 @@ from kordon.bench.contenders import Contender, watched
 from kordon.bench.holding import measure_holding
 from kordon.bench.idle import idle_connections
 from kordon.bench.live import measure_live
+from kordon.bench.paced import latency
 from kordon.bench.peers import measure_groups
 from kordon.bench.plan import Latency, Memory, Part, Plan, Throughput
 from kordon.bench.resizes import measure_resizes
 from kordon.bench.results import Measurement
+from kordon.bench.scale import measure_scale
 from kordon.bench.sdk import Way, measure_way, measure_worker
 from kordon.bench.sources import measure_sources
 from kordon.bench.topics import VIRTUAL, Topics
@@ -74,7 +76,8 @@ class Runner:
         if Part.MEMORY in plan.parts:
             for contender in self.contenders:
                 self._idle(plan.memory, contender)
-        self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
+        if plan.parts != {Part.SCALE}:  # which needs no broker
+            self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
         # what is told in milliseconds comes before what fills the broker's disk: its writing out is seen for minutes
         parts: dict[Part, Callable[[Plan], None]] = {
             Part.RESIZES: self._resize,
@@ -91,13 +94,14 @@ class Runner:
             Part.COOPERATIVE: lambda plan: compare_groups(plan, self._bootstrap, self._progress, self._keep),
             Part.MATRIX: self._compare_matrix,
             Part.AUDIT: self._audit,
+            Part.SCALE: self._scale,
         }
         for part, measure in parts.items():
             if part in plan.parts:
                 measure(plan)
 
     def _compare_latency(self, plan: Plan) -> None:
-        self._interleave(plan.latency, plan.rounds, [*self.contenders, self.managed])
+        self._interleave(plan.latency, plan.latency_rounds, [*self.contenders, self.managed])
 
     def _compare_base(self, plan: Plan) -> None:
         self._interleave(plan.base, plan.rounds, self.contenders)
@@ -140,7 +144,7 @@ class Runner:
         topics.create(names, self._partitions(case, contender))
         try:
             if isinstance(case, Latency):
-                return loads.latency(self._tool, case, contender.bootstrap, names[0])
+                return latency(case, contender.bootstrap, names[0], self._partitions(case, contender))
             return self._throughput(case, contender, names)
         finally:
             topics.delete(names)
@@ -249,6 +253,11 @@ class Runner:
                     topics.delete(names)
                     self._keep(Measurement(case.name, name, number, figures))
                 turns.reverse()
+
+    def _scale(self, plan: Plan) -> None:
+        for each in measure_scale(plan.scale.counts, plan.scale.proxies):
+            self._progress(each.case, each.contender)
+            self._keep(each)
 
     def _throughput(self, case: Throughput, contender: Contender, topics: Sequence[str]) -> dict[str, float]:
         with watched(contender) as producing:

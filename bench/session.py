@@ -22,6 +22,7 @@ from kordon.bench.plan import Memory, Part, Plan
 from kordon.bench.requests import CASES as REQUEST_CASES
 from kordon.bench.results import Measurement, Results
 from kordon.bench.runner import Runner, idle_figures
+from kordon.bench.scale import PARTS, PROXIES
 from kordon.bench.sdk import WORKER_CASES
 from kordon.testing.broker_config import KAFKAS_OWN_THREADS
 from kordon.testing.certificates import make_certificates
@@ -137,5 +138,6 @@ def _empty(plan: Plan, profile: str, cluster: Any) -> Results:
         sources=(plan.sources.name, plan.sources.rebalance, plan.sources.takeover),
         cooperative=(*(case.name for case in plan.cooperative), ACKNOWLEDGING),
         audit=tuple(case.name for case in plan.audit),
+        scale=(*PARTS, PROXIES),
         machine=results.machine_facts(cluster.version, java.splitlines()[0] if java else "unknown"),
     )
