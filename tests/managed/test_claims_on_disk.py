@@ -12,7 +12,6 @@ from kordon.client.cooperative.in_hand import HandLimits, InHand
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.ordering.claims import Done, PlaceKey, Start
 from kordon.proxy.own_topics import logs_of_groups
-from kordon.proxy.own_topics.claims_log import ClaimsLog
 from kordon.proxy.own_topics.compacted_topic import INDIVIDUAL_COMMITS
 from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.runtime.clock import now_ms
@@ -52,12 +51,14 @@ def commits_of(seed: int) -> Iterator[Done]:
         yield Done(told.stable, told.ranges)
 
 
-async def write_an_hour(log: ClaimsLog) -> dict[PlaceKey, Done]:
-    """Has it written as a proxy does; returns what is done in the end."""
+async def write_an_hour(writer: IndividualCommits) -> dict[PlaceKey, Done]:
+    """Has it written as a proxy does, which asks for the log at each commit; returns what is done in the end."""
     places = [PlaceKey(GROUP, UUID(int=9), partition) for partition in range(PARTITIONS)]
+    log = await writer.of_group(GROUP)
     await log.write([(place, Start(LIFE, 0, Done(0))) for place in places], log.read_to)
     last: dict[PlaceKey, Done] = {}
     for told in zip(*(commits_of(place.partition) for place in places), strict=True):
+        log = await writer.of_group(GROUP)  # one that nobody asks for is closed after ten minutes
         read_to, last = log.read_to, dict(zip(places, told, strict=True))
         made = [(place, log.of(place).to_write(LIFE, done, now_ms())) for place, done in last.items()]
         await log.write([(place, said) for place, said in made if said is not None], read_to)
@@ -85,9 +86,8 @@ async def test_an_hour_of_commits_is_small_once_it_is_compacted(
     """Active segments apart; and whoever begins to read then comes to the same."""
     monkeypatch.setattr(logs_of_groups, "LOAD_SECONDS", 120.0)
     writer = IndividualCommits(await worker_of(compacting_cluster), "w")
-    log = await writer.of_group(GROUP)
-    told = await write_an_hour(log)
-    partition = log.log._partition
+    told = await write_an_hour(writer)
+    partition = (await writer.of_group(GROUP)).log._partition
     data = compacting_cluster.brokers[0].log_file.parent / "data"
     written = segments(data, partition)
     assert len(written) > 1, "no segment is closed, so nothing is compacted"
