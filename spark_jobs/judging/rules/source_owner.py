@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import polars as pl
@@ -138,6 +139,7 @@ def _points(facts: Facts) -> pl.DataFrame:
     return shaped(said.drop_nulls(["point", "asked_after"]), _POINT)
 
 
+@lru_cache(maxsize=16)
 def _owned(owners: str | None) -> _Owned | None:
     """Reads who owns what; None: that is not told, or cannot be read."""
     owned: _Owned = {}
@@ -253,8 +255,11 @@ def _is_gap_between(facts: Facts, worker: str, after: int, until: int) -> bool:
 
 def _by_owners(waiting: Sequence[_Row], owners: Sequence[_Row]) -> Iterator[_Row]:
     """Judges what two members of one generation have committed, by who owns it; those that wait on have no verdict."""
+    by_generation: dict[tuple[Any, ...], list[str]] = {}
+    for each in owners:
+        by_generation.setdefault(_generation(each), []).append(each["owners"])
     for row in waiting:
-        told = (_owned(each["owners"]) or {} for each in owners if _is_of(each, row))
+        told = (_owned(each) or {} for each in by_generation.get(_generation(row), ()))
         both = [owned for owned in told if row["member_id"] in owned and row["other_member"] in owned]
         verdict = LATE if row.pop("is_ready") else None
         for owned in both[-1:]:
@@ -263,8 +268,8 @@ def _by_owners(waiting: Sequence[_Row], owners: Sequence[_Row]) -> Iterator[_Row
         yield {**row, "kind": FORMER if verdict == FAIL else None, "verdict": verdict}
 
 
-def _is_of(owners: _Row, row: _Row) -> bool:
-    return all(owners[name] == row[name] for name in (*_GROUP, "generation_id"))
+def _generation(row: _Row) -> tuple[Any, ...]:
+    return (*(row[name] for name in _GROUP), row["generation_id"])
 
 
 def _within_bytes(owners: pl.DataFrame, facts: Facts) -> pl.DataFrame:
