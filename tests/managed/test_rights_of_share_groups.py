@@ -1,0 +1,80 @@
+"""Share groups on managed topics where brokers have ACLs: nobody is given what a broker would not give him."""
+
+# pyright: reportPrivateImportUsage=false
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AclOperation, ResourceType
+
+from kordon.codecs import apis
+from kordon.codecs.error_codes import Code
+from kordon.testing.broker_config import USERS
+from kordon.testing.jars import kafka_version
+from kordon.testing.managed_clients import create_managed
+from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.rights import LISTENER, Allowed, Secured, log_in, login
+from kordon.testing.share_member import ACCEPT, ShareMember, errors, given
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+]
+
+TOPIC, GROUP = "shared-guarded", "shared-guarded-group"
+SET, GROUP_RESOURCE = 0, 32
+
+
+@pytest.fixture(scope="module")
+def proxy(strict_cluster: Secured) -> Iterator[ProxyProcess]:
+    """One that serves share groups; alice may Read topic and group, mallory the group only, carol the topic only."""
+    found = strict_cluster
+    upstream = {
+        "bootstrap": found.cluster.bootstrap(LISTENER),
+        "sasl": {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]},
+    }
+    config = {"upstream": upstream, "ordering": {"share_groups": True}}
+    read, group = AclOperation.READ, ResourceType.GROUP
+    found.allow(
+        Allowed("kordon", AclOperation.ALL, TOPIC),
+        *(Allowed("kordon", each, "*", group) for each in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)),
+        *(Allowed(user, read, TOPIC) for user in ("alice", "carol")),
+        *(Allowed(user, read, GROUP, group) for user in ("alice", "mallory")),
+    )
+    with ProxyProcess.start(found.cluster.bootstrap(LISTENER), config=config) as started:
+        create_managed(started.bootstrap, TOPIC, login("admin"))
+        producer = Producer({"bootstrap.servers": started.bootstrap, **login("admin")})
+        producer.produce(TOPIC, b"value", b"key", 3)
+        assert producer.flush(60) == 0
+        with member(started, "admin") as admin:
+            rows = [{"name": "share.auto.offset.reset", "config_operation": SET, "value": "earliest"}]
+            resource = {"resource_type": GROUP_RESOURCE, "resource_name": GROUP, "configs": rows}
+            admin.connection.ask(apis.INCREMENTAL_ALTER, 1, {"resources": [resource], "validate_only": False})
+        yield started
+
+
+@contextmanager
+def member(proxy: ProxyProcess, user: str | None) -> Iterator[ShareMember]:
+    """A member, as a user or as nobody who has logged in."""
+    with ShareMember(proxy.bootstrap, GROUP) as made:
+        if user is not None:
+            log_in(made.connection, user)
+        yield made
+
+
+def test_each_gets_what_his_rights_are_for(proxy: ProxyProcess) -> None:
+    """Who may Read one of the two is refused the other; who has not logged in is not answered, and costs nothing."""
+    with member(proxy, "alice") as alice, member(proxy, "mallory") as mallory, member(proxy, "carol") as carol:
+        [topic_id] = alice.join(TOPIC)
+        before = proxy.metric("kordon_share_groups_records_total", kind="written")
+        assert carol.fetch({topic_id: [3]}).error_code == Code.GROUP_AUTHORIZATION_FAILED
+        assert errors(mallory.fetch({topic_id: [3]})) == [(Code.TOPIC_AUTHORIZATION_FAILED, 0)]
+        with member(proxy, None) as nobody, pytest.raises(EOFError):
+            nobody.fetch({topic_id: [3]})
+        assert proxy.metric("kordon_share_groups_records_total", kind="written") == before
+        [had] = given(alice.fetch({topic_id: [3]}, max_wait_ms=5_000))
+        denied = Code.TOPIC_AUTHORIZATION_FAILED
+        assert errors(mallory.fetch(said=[(had, ACCEPT)])) == [(denied, denied)]
+        assert errors(alice.fetch(said=[(had, ACCEPT)], max_records=0)) == [(0, 0)]
