@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kordon.codecs import apis
 from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import BOOL, FLOAT64, INT16, INT32, STRING
 from kordon.codecs.schema import Message, array, field, message, struct
+from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 
 # fmt: off
@@ -43,6 +45,7 @@ _ALTERED: Final[Message[Any]] = message(
 )
 # fmt: on
 _CORRELATION_ID: Final = 1
+_PRODUCE_VERSION: Final = 8
 
 
 def set_quotas(bootstrap: str, entity: Mapping[str, str | None], quotas: Mapping[str, float | None]) -> None:
@@ -67,3 +70,13 @@ def ask_as(client_id: str, connection: PlainConnection, api_key: int, version: i
     answer = connection.ask_frame(header + request(api_key).build(version, fields))
     _, consumed = parse_response_header(api_key, version, answer)
     return response(api_key).parse(version, answer[consumed:])
+
+
+def write_as(client_id: str, connection: PlainConnection, topic: str, count: int) -> int:
+    """Writes one record of so many bytes to partition 0; returns for how long the client is told to wait, in ms."""
+    rows = [{"name": topic, "partition_data": [{"index": 0, "records": a_batch("x" * count)}]}]
+    asked = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": rows}
+    answer = ask_as(client_id, connection, apis.PRODUCE, _PRODUCE_VERSION, asked)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+    throttled: int = answer.throttle_time_ms
+    return throttled

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from kordon.codecs import apis
-from kordon.testing.client_quotas import ask_as, set_quotas
+from kordon.testing.client_quotas import ask_as, set_quotas, write_as
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, create_ordinary
-from kordon.testing.managed_writes import a_batch
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -22,7 +21,7 @@ BATCH_BYTES = 90_000
 MANAGED, ORDINARY = "with-quota", "with-quota-of-broker"
 QUOTAS = ("producer_byte_rate", "consumer_byte_rate")
 WINDOW_MS = range(10_000, 11_001)
-PRODUCE_VERSION, FETCH_VERSION = 8, 11
+FETCH_VERSION = 11
 MUTED_SECONDS = 0.3
 
 
@@ -38,14 +37,8 @@ def bounded_cluster(open_cluster: Cluster, proxy: ProxyProcess) -> Iterator[Clus
 
 
 def writes(connection: PlainConnection, topic: str, client_id: str = BOUNDED) -> int:
-    """Writes a batch to partition 0; returns for how long the client is told to wait, in ms."""
-    records = a_batch("x" * BATCH_BYTES)
-    rows = [{"name": topic, "partition_data": [{"index": 0, "records": records}]}]
-    asked = {"transactional_id": None, "acks": -1, "timeout_ms": 30_000, "topic_data": rows}
-    answer = ask_as(client_id, connection, apis.PRODUCE, PRODUCE_VERSION, asked)
-    assert answer.responses[0].partition_responses[0].error_code == 0
-    throttled: int = answer.throttle_time_ms
-    return throttled
+    """Writes a batch; returns for how long the client is told to wait, in ms."""
+    return write_as(client_id, connection, topic, BATCH_BYTES)
 
 
 def reads(connection: PlainConnection, topic: str, client_id: str = BOUNDED) -> int:

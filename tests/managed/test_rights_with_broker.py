@@ -18,6 +18,7 @@ from kordon.codecs import apis
 from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
+from kordon.testing.client_quotas import set_quotas, write_as
 from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.messages.every_request import NO_ID, About
@@ -362,3 +363,22 @@ def test_who_may_not_create_a_topic_cannot_have_it_managed_by_creating_it(secure
         }
         answer = bob.ask(apis.CREATE_TOPICS, 7, {"topics": [row], "timeout_ms": 5000, "validate_only": False})
         assert [each.error_code for each in answer.topics] == [TOPIC_AUTHORIZATION_FAILED]
+
+
+def test_quotas_of_users_hold_and_a_right_that_kordon_lacks_for_them_is_told(secured: Secured) -> None:
+    """Users are those as whom clients have logged in; without the right nobody is held to anything (CLIENT-QUOTA)."""
+    kordon, bootstrap = secured.kordon, secured.cluster.bootstrap("PLAINTEXT")
+    wait_until("it is told that quotas are refused", lambda: kordon.metric("kordon_client_quotas_refused") == 1)
+    assert "--operation DescribeConfigs" in kordon.events("client_quotas_refused")[-1]["cure"]
+    set_quotas(bootstrap, {"user": "alice"}, {"producer_byte_rate": 10_000.0})
+    described = Allowed("kordon", AclOperation.DESCRIBE_CONFIGS, "kafka-cluster", ResourceType.BROKER)
+    told: dict[str, int] = {}
+    with secured.allowed(described):
+        wait_until("quotas are known", lambda: kordon.metric("kordon_client_quotas", kind="producer_byte_rate") == 1)
+        for user in ("alice", "admin"):
+            with logged_in(kordon.bootstrap, user) as connection:
+                told[user] = write_as("any", connection, TOPIC, 200_000)
+    assert 8_000 < told["alice"] <= 11_000
+    assert told["admin"] == 0
+    assert kordon.metric("kordon_client_quota_unknown_users_total") == 0
+    set_quotas(bootstrap, {"user": "alice"}, {"producer_byte_rate": None})
