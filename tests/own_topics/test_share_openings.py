@@ -24,7 +24,7 @@ from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.own_topics.share_log import ShareLog
 from kordon.proxy.runtime.tasks import Tasks
 from kordon.testing.share_log_in_memory import SharedRecords, ShareLogInMemory
-from kordon.testing.waiting import until
+from kordon.testing.waiting import turns
 
 # pyright: reportPrivateUsage=false
 
@@ -132,14 +132,14 @@ async def test_of_all_groups_those_of_the_partition_are_older(monkeypatch: pytes
     monkeypatch.setattr(GroupOffsets, "groups", groups)
     shares = ShareGroups(cast("Brokers", None), "w")
     first = asyncio.ensure_future(shares._older(partition_of("a", 50)))
-    await until("brokers are asked", lambda: asked, pause=0)
+    await turns()
     later = [asyncio.ensure_future(shares._older(partition_of(each, 50))) for each in "ab"]
     asked[0].set_result([ListedGroup("a", 1, "Share"), ListedGroup("c", 1, "Consumer")])
     assert await first == ["a"]
-    await until("brokers are asked again", lambda: len(asked) == 2, pause=0)
+    await turns()
+    assert len(asked) == 2
     asked[1].set_result([ListedGroup(each, 1, "Share") for each in "ab"])
     assert [await each for each in later] == [["a"], ["b"]]
-    assert len(asked) == 2
 
 
 def test_an_opening_that_cannot_be_read_opens_nothing() -> None:
