@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kordon.codecs.bodies import MetadataRequest, MetadataResponse
+from kordon.codecs.bodies import MetadataRequest, MetadataResponse, MetadataResponsePartition
 from kordon.codecs.primitives import BOOL, INT16, INT32, STRING, TOPIC_ID, TOPIC_NAME
 from kordon.codecs.schema import Api, Message, array, field, message, struct
 
@@ -25,6 +25,18 @@ REQUEST: Final[Message[MetadataRequest]] = message(
     key=3, versions="0-13", flexible="9+",
 )
 
+PARTITION: Final[Message[MetadataResponsePartition]] = message(
+    "MetadataResponsePartition",
+    field("error_code", INT16, "0+"),
+    field("partition_index", INT32, "0+"),
+    field("leader_id", INT32, "0+"),
+    field("leader_epoch", INT32, "7+", default=-1),
+    field("replica_nodes", array(INT32), "0+"),
+    field("isr_nodes", array(INT32), "0+"),
+    field("offline_replicas", array(INT32), "5+"),
+    key=3, versions="0-13", flexible="9+",
+)
+
 # Tags from 16384 up are fields of Kordon's dialect (KIP-253); who does not know them skips them.
 RESPONSE: Final[Message[MetadataResponse]] = message(
     "MetadataResponse",
@@ -42,15 +54,7 @@ RESPONSE: Final[Message[MetadataResponse]] = message(
         field("name", TOPIC_NAME, "0+", nullable="12+"),
         field("topic_id", TOPIC_ID, "10+"),
         field("is_internal", BOOL, "1+"),
-        field("partitions", array(struct(
-            field("error_code", INT16, "0+"),
-            field("partition_index", INT32, "0+"),
-            field("leader_id", INT32, "0+"),
-            field("leader_epoch", INT32, "7+", default=-1),
-            field("replica_nodes", array(INT32), "0+"),
-            field("isr_nodes", array(INT32), "0+"),
-            field("offline_replicas", array(INT32), "5+"),
-        )), "0+"),
+        field("partitions", array(struct(*PARTITION.fields)), "0+"),
         field("topic_authorized_operations", INT32, "8+", default=-2147483648),
         field("initial_partition_count", INT32, "9+", tag=16384, tagged="9+", default=-1),
         field("undeleted_partition_count", INT32, "9+", tag=16385, tagged="9+", default=-1),

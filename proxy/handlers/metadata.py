@@ -71,7 +71,8 @@ class Metadata(_MetadataView):
         by_id = {topic.layout.topic_id: topic for topic in topics}
         rows = [row for row in value.topics if not is_own(row.name) and row.name != NO_TOPIC]
         for row in rows:
-            show_virtual(row, topics.served(row.name or "") or by_id.get(row.get("topic_id", NO_ID)), topics)
+            topic = topics.served(row.name or "") or by_id.get(row.get("topic_id", NO_ID))
+            show_virtual(row, topic, topics, version)
         if asked.topics is not None and not asks_all(version, asked):
             rows += [_absent(version, row) for row in asked.topics if not _is_for_broker(version, row, topics)]
             known = {NO_ID, *(row.get("topic_id", NO_ID) for row in rows)}

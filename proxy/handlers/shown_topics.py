@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from kordon.codecs.bodies import (
     DescribeTopicPartitionsResponse,
@@ -19,6 +19,8 @@ from kordon.codecs.bodies import (
     MetadataResponseTopic,
 )
 from kordon.codecs.error_codes import Code
+from kordon.codecs.metadata_answers import placed, written
+from kordon.codecs.primitives import Built
 from kordon.codecs.turns import rows_done
 from kordon.proxy.handlers.api_handler import AskedT, HeldRequest, TranslatedApi
 from kordon.proxy.handlers.settle import HOLD_SECONDS
@@ -38,6 +40,7 @@ _MOST_AT_ONCE: Final = 1_000
 """Virtual partitions, of all topics, that an answer shows at once; of more it is translated in turns."""
 _UNLED: Final = MetadataResponsePartition(
     error_code=Code.LEADER_NOT_AVAILABLE,
+    partition_index=0,
     leader_id=-1,
     leader_epoch=-1,
     replica_nodes=[],
@@ -78,8 +81,16 @@ class ShownTopics(TranslatedApi[AskedT, ShownT], Generic[AskedT, ShownT]):
         held.told.tell_layouts(self.key, answer)
 
 
-def show_virtual(row: _Topic, topic: ManagedTopic | None, topics: ManagedTopics) -> None:
-    """Shows a topic as stock clients see it; `topic` is None where it is not served."""
+def show_virtual(
+    row: _Topic, topic: ManagedTopic | None, topics: ManagedTopics, metadata_version: int | None = None
+) -> None:
+    """Shows a topic as stock clients see it.
+
+    Args:
+        row: Of an answer.
+        topic: None: it is not served.
+        metadata_version: Of a Metadata answer, which gets its rows written; None: the answer is another one.
+    """
     rows_done(1)
     if topic is None:
         show_unserved(row, topics)
@@ -92,7 +103,12 @@ def show_virtual(row: _Topic, topic: ManagedTopic | None, topics: ManagedTopics)
         if row.error_code:
             return
         if topic_id in (NO_ID, topic.layout.topic_id):
-            row.update(is_internal=False, partitions=_virtual_partitions(topic, row.partitions))
+            partitions = (
+                _virtual_partitions(topic, row.partitions)
+                if metadata_version is None
+                else _written_partitions(topic, cast("MetadataResponseTopic", row).partitions, metadata_version)
+            )
+            row.update(is_internal=False, partitions=partitions)
         else:  # made again, so not the one whose layout this is (SAME-TOPIC): clients wait until that has been seen
             _show_unled(row)
 
@@ -119,6 +135,25 @@ def _virtual_partitions(topic: ManagedTopic, physical: Iterable[_Partition]) -> 
         row.partition_index = v
         row.leader_epoch = virtual_epoch(home.move, row.get("leader_epoch", -1))
         rows.append(row)
+    return rows
+
+
+def _written_partitions(
+    topic: ManagedTopic, physical: Iterable[MetadataResponsePartition], version: int
+) -> list[Built]:
+    """Writes the rows of a topic's virtual partitions in a Metadata answer, each out of its physical one's."""
+    by_index = {row.partition_index: row for row in physical}
+    homes: dict[int, tuple[bytes, int]] = {}
+    rows: list[Built] = []
+    for v, chain in enumerate(topic.layout.chains):
+        rows_done(1)
+        home = chain.home
+        assert home is not None  # or else it may not be shown
+        if home.partition not in homes:
+            row = by_index.get(home.partition) or _UNLED
+            homes[home.partition] = written(version, row), row.get("leader_epoch", -1)
+        data, epoch = homes[home.partition]
+        rows.append(Built({}, placed(version, data, v, virtual_epoch(home.move, epoch))))
     return rows
 
 
