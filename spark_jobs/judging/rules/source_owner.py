@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import polars as pl
@@ -46,6 +45,8 @@ MOST_SEEN: Final = 50_000
 MOST_MEMBERS: Final = 4
 MOST_BYTES: Final = 16 << 20
 MOST_WAITING: Final = 10_000
+MOST_LIVES: Final = 4
+"""Of a group, in each of which it comes to the same generation."""
 TWO, FELL, FORMER = "two-owners", "point-fell", "former-owner"
 
 _GROUP: Final = columns(topic=pl.String, group_id=pl.String, topic_id=pl.String)
@@ -139,7 +140,6 @@ def _points(facts: Facts) -> pl.DataFrame:
     return shaped(said.drop_nulls(["point", "asked_after"]), _POINT)
 
 
-@lru_cache(maxsize=16)
 def _owned(owners: str | None) -> _Owned | None:
     """Reads who owns what; None: that is not told, or cannot be read."""
     owned: _Owned = {}
@@ -255,21 +255,23 @@ def _is_gap_between(facts: Facts, worker: str, after: int, until: int) -> bool:
 
 def _by_owners(waiting: Sequence[_Row], owners: Sequence[_Row]) -> Iterator[_Row]:
     """Judges what two members of one generation have committed, by who owns it; those that wait on have no verdict."""
-    by_generation: dict[tuple[Any, ...], list[str]] = {}
-    for each in owners:
-        by_generation.setdefault(_generation(each), []).append(each["owners"])
-    for row in waiting:
-        told = (_owned(each) or {} for each in by_generation.get(_generation(row), ()))
-        both = [owned for owned in told if row["member_id"] in owned and row["other_member"] in owned]
-        verdict = LATE if row.pop("is_ready") else None
-        for owned in both[-1:]:
-            has, had = (row["partition"] in owned[row[name]] for name in ("member_id", "other_member"))
-            verdict = FAIL if had and not has else PASS
-        yield {**row, "kind": FORMER if verdict == FAIL else None, "verdict": verdict}
+    told = _by_generation(owners)
+    for generation, rows in _by_generation(waiting).items():
+        every = [_owned(each["owners"]) or {} for each in told.get(generation, ())[:MOST_LIVES]]
+        for row in rows:
+            both = [owned for owned in every if row["member_id"] in owned and row["other_member"] in owned]
+            verdict = LATE if row.pop("is_ready") else None
+            for owned in both[:1]:
+                has, had = (row["partition"] in owned[row[name]] for name in ("member_id", "other_member"))
+                verdict = FAIL if had and not has else PASS
+            yield {**row, "kind": FORMER if verdict == FAIL else None, "verdict": verdict}
 
 
-def _generation(row: _Row) -> tuple[Any, ...]:
-    return (*(row[name] for name in _GROUP), row["generation_id"])
+def _by_generation(rows: Sequence[_Row]) -> dict[tuple[Any, ...], list[_Row]]:
+    found: dict[tuple[Any, ...], list[_Row]] = {}
+    for row in rows:
+        found.setdefault((*(row[name] for name in _GROUP), row["generation_id"]), []).append(row)
+    return found
 
 
 def _within_bytes(owners: pl.DataFrame, facts: Facts) -> pl.DataFrame:
