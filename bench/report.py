@@ -169,6 +169,7 @@ _HOW: Final = """\
     make bench                                      # the quick profile
     make bench BENCH_ARGS='--profile full'          # more rounds, more data
     make bench BENCH_ARGS='--only managed --only resizes'   # these parts alone, into bench-results/
+    make bench BENCH_ARGS='--profile full --only latency --only resizes'   # a quarter of an hour, on a quiet machine
     make bench BENCH_ARGS="--peer 'NAME=PORT=COMMAND {bootstrap}'"
 
 A peer is started by its command in front of the same broker and measured in the same rounds. `{bootstrap}` stands for

@@ -196,7 +196,7 @@ class Runner:
             with _proxies(self._bootstrap, case.proxies - 1) as others:
                 ways = [self.managed.bootstrap, *(other.bootstrap for other in others)]
                 figures = measure_resizes(case, ways, *self._new_topics())
-            self._keep(Measurement(case.name, self.managed.name, 1, figures | {results.PROXIES: float(case.proxies)}))
+            self._keep(Measurement(case.name, self.managed.name, 1, figures))
 
     def _audit(self, plan: Plan) -> None:
         for case in plan.audit:
