@@ -14,19 +14,18 @@ from kordon.proxy.ordering.claims import MOST_INCARNATION, Claim, Done, PlaceKey
 from kordon.proxy.ordering.share.lock_records import KIND, MOST_OFFSETS, dump, load
 from kordon.proxy.ordering.share.locks import MOST_TURNS, Lock, LockOutcome
 
+
+def lock_of(name: int, session: str, turn: int, tries: int, of: Ranges) -> Lock:
+    """Returns one that was given no more often than it has turns."""
+    return Lock(name, session, turn, min(turn, tries), of)
+
+
 names = st.integers(1, MOST_INCARNATION)
 turns = st.integers(1, MOST_TURNS)
 offsets = st.lists(st.integers(0, 2**40), min_size=1, max_size=30).map(
     lambda every: Ranges((each, each + 1) for each in every)
 )
-locks = st.builds(
-    lambda name, session, turn, tries, of: Lock(name, session, turn, min(turn, tries), of),
-    names,
-    st.text("abcdef0123456789", min_size=1, max_size=64),
-    turns,
-    turns,
-    offsets,
-)
+locks = st.builds(lock_of, names, st.text("abcdef0123456789", min_size=1, max_size=64), turns, turns, offsets)
 outcomes = st.builds(LockOutcome, names, st.integers(0, MOST_TURNS), offsets | st.just(NONE), offsets | st.just(NONE))
 starts = st.builds(Start, names, st.integers(0, MOST_INCARNATION), st.builds(Done, st.integers(-1, 2**40)))
 
