@@ -95,10 +95,13 @@ class Promises:
                 if said.name != self.incarnation:
                     self.done.clear()
                     self.incarnation, self.begin = said.name, said.done.stable
-                self.done.update(range(self.begin, said.done.stable))
-                self._add(said.done.ranges)
+                self._goes_on(said)
             elif isinstance(said, LockOutcome) and said.incarnation == self.incarnation:
                 self._add(said.done)
+
+    def _goes_on(self, start: Start) -> None:
+        self.done.update(range(self.begin, start.done.stable))
+        self._add(start.done.ranges)
 
     def _add(self, done: Ranges) -> None:
         self.done.update(offset for begin, end in done for offset in range(begin, end))
@@ -131,6 +134,8 @@ class Promises:
         if isinstance(said, Start):
             if said.name != self.incarnation and counts(said.ends, self.incarnation):
                 self._begins(said)
+            elif said.name == self.incarnation and self.lost_at >= 0:
+                self._goes_on(said)  # its writer may know what the log has lost
         elif isinstance(said, Lock) and said.incarnation == self.incarnation:
             for begin, end in said.offsets:
                 for offset in range(begin, end):
