@@ -109,15 +109,14 @@ class _MessageWalk:
             self.at += 1
             return byte
         value = shift = 0
-        for at in range(self.at, min(self.at + _LONGEST_UVARINT, self.end)):
-            byte = self.buffer[at]
+        for byte in self.buffer[self.at : self.at + _LONGEST_UVARINT]:
             value |= (byte & 0x7F) << shift
+            shift += 7
             if byte < 0x80:
-                self.at = at + 1
+                self.at += shift // 7
                 if value > LARGEST_UVARINT:
                     break
                 return value
-            shift += 7
         raise WireError("no unsigned varint of 31 bits", offset=self.at)
 
     def length(self, layout: Layout, *, nullable: bool) -> int:
@@ -228,7 +227,8 @@ def look_produce(version: int, body: Buffer, rows: RowBudget | None = None) -> P
 
 def _request(walk: _MessageWalk, version: int) -> ProduceRequest:
     transactional_id = walk.text(nullable=True) if version >= _WITH_TRANSACTIONAL_ID else None
-    acks, timeout_ms = walk.number(_INT16), walk.number(_INT32)
+    acks, timeout_ms = _ACKS.unpack_from(walk.buffer, walk.at)
+    walk.at += _ACKS.size
     topics: list[TopicData] = []
     for _ in range(walk.count()):
         name, topic_id = walk.topic(version)
