@@ -28,7 +28,7 @@ from kordon.client import (
     SourceProducer,
     SourceRebalancedError,
 )
-from kordon.testing.broker_features import VERIFIED_TRANSACTIONS
+from kordon.testing.broker_features import BUMPED_EPOCHS, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.jars import PROJECT
@@ -40,7 +40,7 @@ from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.tails import Tails
 from kordon.testing.waiting import until, wait_until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.skipif(BUMPED_EPOCHS.is_missing, reason="KIP-447 came with Kafka 2.5")]
 
 OFFSET_FETCH = 9
 LEAVE_GROUP = 13

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from kordon.client import SourcePointError, SourceProducer
 from kordon.proxy.commands.cli import main
+from kordon.testing.broker_features import BUMPED_EPOCHS
 from kordon.testing.cluster import Cluster
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import until
@@ -56,6 +57,7 @@ def producer(bootstrap: str, name: str, count: int) -> SourceProducer:
     )
 
 
+@pytest.mark.skipif(BUMPED_EPOCHS.is_missing, reason="KIP-447 came with Kafka 2.5")
 @pytest.mark.parametrize("way", ["bare", "kordon"])
 async def test_a_source_from_its_making_to_its_repair(
     cluster: Cluster, request: pytest.FixtureRequest, way: str
