@@ -96,9 +96,15 @@ def set_configs(admin: AdminClient, topic: str, values: Mapping[str, str]) -> Fu
 
 
 def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:
+    """Begins to change a topic's number of partitions.
+
+    librdkafka waits for an answer as long as the broker is to take, and a minute where nothing is said: just so long
+    that it misses what Kordon answers after a minute.
+    """
     wanted = [NewPartitions(topic, partitions)]
-    done: Future[None] = admin.create_partitions(wanted, request_timeout=CHANGE_SECONDS)[topic]
-    return done
+    done = admin.create_partitions(wanted, operation_timeout=CHANGE_SECONDS, request_timeout=CHANGE_SECONDS)
+    changed: Future[None] = done[topic]
+    return changed
 
 
 @dataclass
