@@ -34,10 +34,10 @@ def test_a_group_gets_what_it_is_promised_on_many_days(begin: int, *, harsh: boo
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.what.replace(" ", "-"))
 def test_without_a_rule_its_promise_breaks(rule: Rule) -> None:
-    """Each one is needed: three seeds show that."""
+    """Each one is needed: two or three seeds show that."""
     with rule.taken_out():
         found = {seed: play(seed, harsh=rule.harsh) for seed in rule.seeds}
-    assert len(found) == 3
+    assert len(found) >= 2
     assert all(any(each.startswith(rule.breaks) for each in broken) for broken in found.values()), found
 
 
