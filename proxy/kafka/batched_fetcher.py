@@ -44,8 +44,6 @@ _FEW: Final = 24
 """Partitions that are not shared out among requests: each of these is answered by itself."""
 _SHARES: Final = 4
 """Requests among which more are shared out: news of one of them have its own request made anew, and not all."""
-_MOST_BEHIND: Final = 32
-"""Partitions in a request for what is there already, so that several connections share that."""
 _CONNECTIONS: Final = 8
 """Per broker."""
 _SPARE_CONNECTIONS: Final = 4
@@ -235,7 +233,7 @@ def _take(waiting: deque[_OpenWant], most_idle: int) -> _Taken:
     taken: _Taken = {}
     left: list[_OpenWant] = []
     waits = bool(waiting[0].want.max_wait_ms)
-    most = most_idle if waits else _MOST_BEHIND
+    most = most_idle if waits else _MOST_PARTITIONS
     while waiting and len(taken) < most:
         wanted = waiting.popleft()
         name, is_alone = wanted.name, wanted.want.is_alone
