@@ -60,7 +60,8 @@ class ShareFetch(ShareApi):
         if value.share_session_epoch == FINAL:
             return
         for which in part.named:
-            session.partitions[which] = None
+            if which not in part.unknown:
+                session.partitions[which] = None
         for which in part.forgotten:
             session.partitions.pop(which, None)
 
@@ -97,7 +98,7 @@ class _ServedFetch(ServedShare):
             told.responses = []
             return
         rows = {which: _row(which, acknowledge=code) for which, code in (await self.acknowledged()).items()}
-        wanted = [] if self.epoch == FINAL or self.is_renewal else [*self.session.partitions]
+        wanted = [] if self.epoch == FINAL or self.is_renewal else [*self.session.partitions, *self.part.unknown]
         for which in wanted:
             if code := self.refusal(which):
                 rows[which] = _row(which, error=code, acknowledge=_said(rows.get(which)))

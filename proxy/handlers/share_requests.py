@@ -32,6 +32,7 @@ from kordon.proxy.handlers.share_serving import ShareServing
 from kordon.proxy.handlers.share_sessions import ShareSession, VirtualPartition
 from kordon.proxy.handlers.topic_rows import named
 from kordon.proxy.kafka.operations import Operation
+from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.share.acknowledging import AcknowledgementBatch
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
@@ -52,11 +53,13 @@ class ManagedPart:
 
     Attributes:
         named: All partitions that it names.
+        unknown: Of these, what their topics do not have. No session keeps them: a request can name very many.
         said: What its member makes of records, by partition.
         forgotten: Partitions that the session is to name no more.
     """
 
     named: list[VirtualPartition] = field(default_factory=list[VirtualPartition])
+    unknown: set[VirtualPartition] = field(default_factory=set[VirtualPartition])
     said: dict[VirtualPartition, list[AcknowledgementBatch]] = field(
         default_factory=dict[VirtualPartition, list[AcknowledgementBatch]]
     )
@@ -66,11 +69,13 @@ class ManagedPart:
         """Whether it says anything."""
         return bool(self.named or self.forgotten)
 
-    def add(self, topic: ShareTopic) -> None:
+    def add(self, topic: ShareTopic, layout: Layout) -> None:
         """Takes in a topic's row."""
         for row in topic.partitions:
             which = VirtualPartition(topic.topic_id, row.partition_index)
             self.named.append(which)
+            if which.number < 0 or not layout.knows(which.number):
+                self.unknown.add(which)
             if row.acknowledgement_batches:
                 self.said[which] = [
                     AcknowledgementBatch(each.first_offset, each.last_offset, each.acknowledge_types)
@@ -111,11 +116,13 @@ class ShareApi(ApiHandler):
 
     def take_out(self, value: Any, topics: ManagedTopics) -> ManagedPart:
         """Takes managed topics out of a request; returns what it says of them."""
-        part = ManagedPart()
+        part, others = ManagedPart(), []
         for row in value.topics:
-            if topics.answers_for(row.topic_id):
-                part.add(row)
-        value.topics = [row for row in value.topics if not topics.answers_for(row.topic_id)]
+            if (topic := topics.served_by_id(row.topic_id)) is not None:
+                part.add(row, topic.layout)
+            else:
+                others.append(row)
+        value.topics = others
         return part
 
     def note(self, session: ShareSession, value: Any, part: ManagedPart) -> None:
@@ -181,8 +188,9 @@ class ServedShare(ServedRequest):
 
     def refusal(self, which: VirtualPartition) -> int:
         """Returns with which error a partition is refused; 0: with none."""
-        name = self.name_of(which)
-        return self.denied.get(name) or (Code.NONE if name else Code.UNKNOWN_TOPIC_ID)
+        if not (name := self.name_of(which)):
+            return Code.UNKNOWN_TOPIC_ID
+        return self.denied.get(name) or (Code.UNKNOWN_TOPIC_OR_PARTITION if which in self.part.unknown else Code.NONE)
 
     async def answer(self, part: Awaitable[Any] | None) -> Answer:
         """Has the handler answer what the broker does not refuse."""

@@ -188,8 +188,6 @@ class ShareServing:
             return None
         place = _place(session, which)
         error, message = Code.NONE, None
-        if not topic.layout.knows(which.number) or which.number < 0:
-            return None
         try:
             if group.log.state_of(place).done.stable < 0:
                 error, message = await self._begin(group, place, topic.name, which.number)

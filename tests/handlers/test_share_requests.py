@@ -204,6 +204,17 @@ def test_partitions_of_topics_that_a_client_may_not_read_are_refused(client: Con
     assert row.error_code == Code.UNKNOWN_TOPIC_ID
 
 
+def test_partitions_that_a_topic_does_not_have_are_refused_and_no_session_keeps_them(client: Connection) -> None:
+    """A client can name a million of them, and again in each request."""
+    unknown = (4, -1, 2**31 - 1)
+    found = {row.partition_index: row.error_code for row in rows(client.fetch(0, 1, *unknown))}
+    assert found == {1: 0} | dict.fromkeys(unknown, Code.UNKNOWN_TOPIC_OR_PARTITION)
+    answer = client.ask(apis.SHARE_ACKNOWLEDGE, 1, topics=said(4, 7))
+    assert [row.error_code for row in rows(answer)] == [Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert [row.partition_index for row in rows(client.fetch(2))] == [1]
+    assert client.serving.said == []
+
+
 def test_a_worker_that_cannot_serve_says_so(client: Connection) -> None:
     """Clients ask again after a while, and do not at once."""
     client.serving.problem = Code.NOT_LEADER_OR_FOLLOWER
