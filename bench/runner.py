@@ -76,7 +76,7 @@ class Runner:
         if Part.MEMORY in plan.parts:
             for contender in self.contenders:
                 self._idle(plan.memory, contender)
-        if plan.parts != {Part.SCALE}:  # which needs no broker
+        if plan.parts - {Part.SCALE}:  # that needs no broker
             self._measure(plan.base, self.contenders[0], 0)  # warms the broker up, and is not kept
         # what is told in milliseconds comes before what fills the broker's disk: its writing out is seen for minutes
         parts: dict[Part, Callable[[Plan], None]] = {

@@ -1,6 +1,6 @@
 """Made by `python -m kordon.testing.messages.make_bodies`; `bodies.py` says what this is."""
 
-# mypy: disable-error-code=override
+# mypy: disable-error-code="override, assignment"
 # pyright: reportIncompatibleMethodOverride=false
 # fmt: off
 

@@ -13,6 +13,7 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import WriteOutcome
 from kordon.codecs.producers import ProducerRow, ProducerRows
+from kordon.proxy.core.answers import body_of
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.core.interception import Question
 from kordon.proxy.decisions.journal import NO_JOURNAL
@@ -182,8 +183,7 @@ class TransactionsInMemory:
         """Returns the error codes that a Produce request is answered with."""
         async with asyncio.timeout(10):
             answer = await served.answer(None)
-        body = answer() if callable(answer) else answer
-        told = response(apis.PRODUCE).parse(version, b"".join(body) if isinstance(body, list) else body)
+        told = response(apis.PRODUCE).parse(version, body_of(answer))
         return [each.error_code for each in told.responses[0].partition_responses]
 
     async def _allow(self, topic: ManagedTopic) -> None:

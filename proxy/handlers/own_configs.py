@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 from kordon.codecs.error_codes import Code
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.records import OutcomeRecord
-from kordon.proxy.ordering.share.policy import DEFAULT, SHARE_ORDERS, SHARE_POISONS
+from kordon.proxy.ordering.share.policy import DEFAULT, SHARE_ORDERS, SHARE_POISONS, ShareOrder, SharePoison
 from kordon.proxy.ordering.source_records import SourceWish
 from kordon.proxy.ordering.wishes import Manage, OrderDelivery, SetJanitor, SetShare, Wish
 from kordon.proxy.topics.managed_topics import OWN_NAMES, face_of
@@ -83,7 +83,8 @@ def share_wish(name: str, told: Mapping[str, str | None]) -> SetShare | OutcomeR
     Args:
         told: Values by the names of configs, of which others are passed over; None: the default.
     """
-    order = poison = None
+    order: ShareOrder | None = None
+    poison: SharePoison | None = None
     if SHARE_ORDER in told:
         order = _one_of(SHARE_ORDERS, told[SHARE_ORDER], DEFAULT.order)
         if order is None:

@@ -76,7 +76,7 @@ API_KEYS: Final = (
 """Whose requests and responses have types."""
 _HEAD: Final = '''"""Made by `python -m kordon.testing.messages.make_bodies`; `bodies.py` says what this is."""
 
-# mypy: disable-error-code=override
+# mypy: disable-error-code="override, assignment"
 # pyright: reportIncompatibleMethodOverride=false
 # fmt: off
 
