@@ -190,7 +190,7 @@ class Skim:
 
     def _uvarint(self, window: bytes) -> tuple[int | None, int]:
         value = 0
-        for place, byte in enumerate(window):
+        for place, byte in enumerate(window[:_LONGEST_UVARINT]):  # what is kept of a cut one may make it longer
             value |= (byte & 0x7F) << 7 * place
             if byte < 0x80:
                 if value > LARGEST_UVARINT:

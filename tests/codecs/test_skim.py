@@ -103,6 +103,13 @@ def test_skim_of_changed_bytes_does_not_depend_on_the_cuts() -> None:
     assert min(outcomes[kind] for kind in ("done", "unfinished", "refused")) > 50
 
 
+def test_a_number_that_is_too_long_is_refused_alike_wherever_it_is_cut() -> None:
+    """What was kept of its beginning does not make more bytes of it count."""
+    data = bytes(4) + b"\xff" * 5 + b"\x01"  # of Metadata 9: a throttle time, and a count
+    outcomes = {outcome(response(3), 9, data, [cut]) for cut in range(len(data))}
+    assert outcomes == {("unsigned varint is longer than 5 bytes", 0)}
+
+
 def test_skim_passes_records_of_many_chunks() -> None:
     """A length that reaches over chunks is skipped, not looked for again."""
     value = {"responses": [{"partitions": [{"records": bytes(1_000_000)}, {"records": b"x"}]}]}

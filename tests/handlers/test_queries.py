@@ -477,7 +477,7 @@ async def test_metadata_of_a_real_broker(stage: Stage) -> None:
     assert Metadata().request(12, value, stage.topics)
     answer = await client.ask(api(3), 12, value)
     Metadata().response(12, answer, stage.topics, as_read(request(3), 12, asked))
-    (topic,) = answer.topics
+    (topic,) = response(3).parse(12, response(3).build(12, answer)).topics
     assert (topic["name"], topic["topic_id"]) == (stage.topic.name, UUID(int=5))
     rows = [(row["partition_index"], row["leader_id"], row["leader_epoch"]) for row in topic["partitions"]]
     assert rows == [(0, 1, 0), (1, 1, MOVED_ONCE), (2, 1, MOVED_ONCE), (3, 1, MOVED_ONCE)]
