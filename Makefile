@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 KAFKA ?=
-AT_MOST ?= 30
+AT_MOST ?= 20
 export KAFKA
 
 .PHONY: help try demo test quick mutate deep lint bench image lock clean
@@ -27,10 +27,10 @@ try: $(VENV)/ready ## a broker, two Kordons and clients at work: grow and shrink
 demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon, a topic that grows and shrinks, and Spark's audit of it (about 3 minutes)
 	$(BIN)/python -m kordon.testing.demo
 
-test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); has failed after 30 minutes (AT_MOST=)
+test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); fails if it takes more than 20 minutes (AT_MOST=)
 	$(BIN)/python -m kordon.testing.lanes --at-most $(AT_MOST) $(PYTEST_ARGS)
 
-quick: $(VENV)/ready ## the tests that need no broker, Spark, Java or browser (three minutes on two cores)
+quick: $(VENV)/ready ## the tests that need no broker, Spark, Java or browser, and are not marked slow (two minutes on two cores)
 	$(BIN)/python -m kordon.testing.lanes --quick $(PYTEST_ARGS)
 
 mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? goes on where it was stopped (four minutes, no broker)

@@ -12,8 +12,8 @@ as each process that had one would spend 15 s of processor time on its start, an
 process that is done with its lane helps with the next, file by file, and with those that would need a cluster of
 another process last.
 
-With `--quick` only those are run that need no broker, Spark, Java or browser, by three processes. With
-`--at-most MINUTES` a run that takes longer has failed.
+With `--quick` only those are run that need no broker, Spark, Java or browser, and are not marked `slow`, by three
+processes. With `--at-most MINUTES` a run that takes longer has failed.
 """
 
 from __future__ import annotations
@@ -92,11 +92,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is not quick, where that is asked for; puts files with long tests first."""
     if config.getoption("--quick"):
-        left_out = [item for item in items if lane_of(item) != PLAIN]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if lane_of(item) == PLAIN]
+        config.hook.pytest_deselected(items=[item for item in items if not _is_quick(item)])
+        items[:] = filter(_is_quick, items)
     long = {item.path for item in items if any(map(item.get_closest_marker, _LONG))}
     items.sort(key=lambda item: (item.path.name not in _LONGEST, item.path not in long))
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    return lane_of(item) == PLAIN and not item.get_closest_marker("slow")
 
 
 def lane_of(item: pytest.Item) -> str:

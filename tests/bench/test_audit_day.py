@@ -27,6 +27,8 @@ from kordon.spark_jobs.judging.rules.all_rules import ALL
 from kordon.spark_jobs.judging.shipments import What
 from kordon.testing.decision_columns import incomplete
 
+pytestmark = pytest.mark.slow
+
 DAY: Final = Day(
     rounds=120, topics=2, virtual=24, producers=10, transactional_ids=6, batches=2, records=3, batch_bytes=400,
     behind=15, retained=80, quiet=2,

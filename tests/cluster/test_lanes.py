@@ -70,7 +70,7 @@ def lanes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """One with a configuration that knows the marks."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    broker: x\n    beside: x\n    programs: x\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    broker: x\n    beside: x\n    programs: x\n    slow: x\n")
     return tmp_path
 
 
@@ -142,6 +142,7 @@ def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
     (folder / "test_b.py").write_text(WITH_BROKER.format(True))
     (folder / "test_c.py").write_text(STARTS_ONE)
     (folder / "test_d.py").write_text(WITH_SPARK)
+    (folder / "test_f.py").write_text("import pytest\n\npytestmark = pytest.mark.slow\n" + PLAIN.format(True))
     for number in range(6):
         (folder / f"test_e{number}.py").write_text(PLAIN.format(True).replace("test_", f"test_{number}_"))
     done = lanes(folder, "--quick")

@@ -26,6 +26,8 @@ from kordon.codecs.schema import Array, Field, Message, Struct, versions_of
 from kordon.testing.jars import NEWEST, kafka_clients_jar, need
 from kordon.testing.messages.values import Values
 
+pytestmark = pytest.mark.slow
+
 MESSAGES = [message for message in (*REQUESTS.values(), *RESPONSES.values()) if not is_private(message.api_key)]
 """All but those that only Kordon's dialect has."""
 SEEDS = range(6)

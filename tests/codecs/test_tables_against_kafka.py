@@ -24,6 +24,8 @@ from kordon.proxy.core.verdicts import API_BY_KEY, APIS, Verdict
 from kordon.testing.jars import DEFAULT, NEWEST, VERSIONS, kafka_clients_jar
 from kordon.testing.known import known
 
+pytestmark = pytest.mark.slow
+
 TABLES: list[tuple[Message[Any], tuple[int | str, str]]] = [
     *((REQUESTS[key], (key, "request")) for key in REQUESTS if not is_private(key)),
     *((RESPONSES[key], (key, "response")) for key in RESPONSES if not is_private(key)),

@@ -12,6 +12,8 @@ import yaml
 from kordon.proxy.process.managed_families import FAMILIES
 from kordon.spark_jobs.families import FAMILIES as AUDIT_FAMILIES
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
 NOT_OURS = {"up", "process_open_fds", "process_max_fds"}

@@ -24,6 +24,8 @@ from kordon.testing.audits.judged import play
 from kordon.testing.audits.rule_batches import TOPIC, batch, layout_rows, tagged
 from kordon.testing.audits.rule_plays import MicroBatch, Played, Row, decided
 
+pytestmark = pytest.mark.slow
+
 N: Final = 3
 V: Final = 12
 LAYOUT: Final = Layout.created(TOPIC, UUID(int=1), N, V)

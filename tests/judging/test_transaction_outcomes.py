@@ -29,6 +29,8 @@ from kordon.testing.audits.judged import empty, table
 from kordon.testing.audits.rule_batches import TOPIC, layout_rows, transaction_log
 from kordon.testing.audits.rule_plays import START_MS, Row
 
+pytestmark = pytest.mark.slow
+
 P: Final = 7
 ONE: Final = Layout.created(TOPIC, UUID(int=7), 1, 4)
 NOBODY: Final = None

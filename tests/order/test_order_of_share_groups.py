@@ -44,10 +44,10 @@ def played(plan: Plan, folder: Path, change: Callable[[int], None]) -> Judged:
     return judge(folder)
 
 
-def kept(judged: Judged) -> None:
+def kept(judged: Judged, least: int) -> None:
     """No promise was broken, and they were put to the test."""
     assert not judged.counts, judged.examples
-    assert judged.finished > 500
+    assert judged.finished >= least
 
 
 def test_a_managed_topic_grows_while_members_of_a_share_group_and_a_proxy_are_killed(
@@ -63,11 +63,12 @@ def test_a_managed_topic_grows_while_members_of_a_share_group_and_a_proxy_are_ki
 
         plan = Plan(
             [first.bootstrap, second.bootstrap], "share-managed", seconds=8, resize_to=(5,), members=3,
-            churn_seconds=3, killed_percent=50, producers=["librdkafka"], groups=["share"], rate=100, keys=40,
+            churn_seconds=3, killed_percent=50, producers=["librdkafka"], groups=["share"], rate=50, keys=40,
             hot_percent=50, actions=[Action(5, "kill -9 of a proxy", kill)],
         )  # fmt: skip
         admin = create_managed(first.bootstrap, plan.topic)
-        kept(played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None))
+        judged = played(plan, tmp_path, lambda count: resize(admin, plan.topic, count).result(CHANGE_SECONDS) and None)
+        kept(judged, 300)
 
 
 @pytest.mark.deep
@@ -93,4 +94,4 @@ def test_share_groups_go_through_much_trouble(open_cluster: Cluster, tmp_path: P
         def change(count: int) -> None:
             resize(admin, plan.topic, count).result(CHANGE_SECONDS)
 
-        kept(played(replace(plan, actions=killed), tmp_path, change))
+        kept(played(replace(plan, actions=killed), tmp_path, change), 5_000)

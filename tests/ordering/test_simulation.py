@@ -9,6 +9,8 @@ from kordon.testing.simulation.kept_seeds import PLAIN, kept
 from kordon.testing.simulation.noticing import noticing
 from kordon.testing.simulation.rules import PLACES
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (*range(38), 45, 61, 62, 64)
 """Of the clusters that live here; in `make deep` a hundred thousand do. The first ones are not enough to notice each
 rule that is missing (STILL-CUT, PARENT-FIRST), so others that do are here as well."""

@@ -11,6 +11,8 @@ from kordon.testing.simulation.cluster import run
 from kordon.testing.simulation.noticing import noticing
 from kordon.testing.simulation.rules import OF_DELIVERING
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (*range(9), 10, 24)
 """As in test_simulation.py."""
 SETTLED_SECONDS = 110.0

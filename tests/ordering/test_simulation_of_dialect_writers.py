@@ -9,6 +9,8 @@ from kordon.testing.simulation.kept_seeds import DIALECT_WRITERS, kept
 from kordon.testing.simulation.noticing import noticing
 from kordon.testing.simulation.rules import OF_WRITERS
 
+pytestmark = pytest.mark.slow
+
 SEEDS = (*range(5), 10)
 """As in test_simulation.py."""
 SETTLED_SECONDS = 110.0

@@ -21,6 +21,8 @@ import trustme
 
 from kordon.testing.ports import free_ports
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 90.0
 
 

@@ -11,6 +11,8 @@ from kordon.testing.transactions.__main__ import main
 from kordon.testing.transactions.rules import PLACES
 from kordon.testing.transactions.run import Run, run
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(50)
 DEEP_SEEDS = range(50, 20_000)
 AT_ONCE = 900
