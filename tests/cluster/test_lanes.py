@@ -70,7 +70,8 @@ def lanes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """One with a configuration that knows the marks."""
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    broker: x\n    beside: x\n    programs: x\n    slow: x\n")
+    marks = "".join(f"    {each}: x\n" for each in ("broker", "beside", "programs", "slow"))
+    (tmp_path / "pytest.ini").write_text(f"[pytest]\nmarkers =\n{marks}")
     return tmp_path
 
 
