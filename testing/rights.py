@@ -53,6 +53,15 @@ def log_in(connection: _Connection, user: str) -> _Connection:
 
 
 @contextmanager
+def kordon_by_plain(cluster: Cluster, **sections: Any) -> Iterator[ProxyProcess]:
+    """Starts a Kordon that logs in by PLAIN; `sections` are others of its configuration."""
+    sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}
+    upstream = {"bootstrap": cluster.bootstrap(LISTENER), "sasl": sasl}
+    with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream, **sections}) as started:
+        yield started
+
+
+@contextmanager
 def kordon_over_tls(cluster: Cluster, user: str) -> Iterator[ProxyProcess]:
     """Runs a Kordon whose clients and which itself speak TLS; it logs in as a user by SCRAM."""
     files, bootstrap = cluster.certificates, cluster.bootstrap(TLS_LISTENER)
@@ -111,13 +120,14 @@ class Secured:
     def start(cls, **sections: Any) -> Iterator[Self]:
         """Starts one broker with PLAIN and SCRAM, in the clear and over TLS, and a Kordon on the clear one."""
         strict = {"allow.everyone.if.no.acl.found": "false", "connections.max.reauth.ms": "60000"}
-        with Cluster.start(listeners=("PLAINTEXT", LISTENER, TLS_LISTENER), config=strict) as cluster:
-            sasl = {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]}
-            upstream = {"bootstrap": cluster.bootstrap(LISTENER), "sasl": sasl}
-            with ProxyProcess.start(cluster.bootstrap(LISTENER), config={"upstream": upstream, **sections}) as kordon:
-                found = cls(cluster, kordon)
-                found.allow(*OWN_RIGHTS)
-                yield found
+        listeners = ("PLAINTEXT", LISTENER, TLS_LISTENER)
+        with (
+            Cluster.start(listeners=listeners, config=strict) as cluster,
+            kordon_by_plain(cluster, **sections) as kordon,
+        ):
+            found = cls(cluster, kordon)
+            found.allow(*OWN_RIGHTS)
+            yield found
 
     @contextmanager
     def over_tls(self) -> Iterator[Self]:

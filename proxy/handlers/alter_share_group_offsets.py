@@ -27,12 +27,10 @@ class AlterShareGroupOffsets(ShareOffsetsApi):
         wanted = {
             (row.topic_name, each.partition_index): each.start_offset for row in asked.topics for each in row.partitions
         }
-        for row in told.responses:
-            topic = with_topic(row, topics)
-            if topic is None:
-                continue
-            known = await self.offsets.opened(asked.group_id)
-            for each in row.partitions:
+        shown = [(found, row.partitions) for row in told.responses if (found := with_topic(row, topics)) is not None]
+        known = await self.offsets.opened(asked.group_id) if shown else None
+        for topic, partitions in shown:
+            for each in partitions:
                 offset = wanted.get((topic.name, each.partition_index), -1)
                 if each.error_code or offset < 0:
                     continue

@@ -25,13 +25,11 @@ class DescribeShareGroupOffsets(ShareOffsetsApi):
     async def go_on(self, asked: Request, told: Response, topics: ManagedTopics) -> None:
         """Says where each group stands in managed topics."""
         for group in told.groups:
-            for row in group.topics:
-                topic = with_topic(row, topics)
-                if topic is None:
-                    continue
-                known = await self.offsets.opened(group.group_id)
+            shown = [(found, row.partitions) for row in group.topics if (found := with_topic(row, topics)) is not None]
+            known = await self.offsets.opened(group.group_id) if shown else None
+            for topic, partitions in shown:
                 if known is None:
-                    for each in row.partitions:
+                    for each in partitions:
                         each.error_code = each.error_code or int(UNAVAILABLE)
                 else:
-                    await self.offsets.tell(known, group.group_id, topic, row.partitions)
+                    await self.offsets.tell(known, group.group_id, topic, partitions)

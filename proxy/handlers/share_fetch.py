@@ -99,10 +99,13 @@ class _ServedFetch(ServedShare):
             return
         rows = {which: _row(which, acknowledge=code) for which, code in (await self.acknowledged()).items()}
         wanted = [] if self.epoch == FINAL or self.is_renewal else [*self.session.partitions, *self.part.unknown]
+        open_ = list[VirtualPartition]()
         for which in wanted:
             if code := self.refusal(which):
                 rows[which] = _row(which, error=code, acknowledge=_said(rows.get(which)))
-        if open_ := [which for which in wanted if not self.refusal(which)]:
+            else:
+                open_.append(which)
+        if open_:
             self.session.turn()
             for which, row in (await self._given(open_, told, has_rows=bool(rows))).items():
                 row.acknowledge_error_code = _said(rows.get(which))

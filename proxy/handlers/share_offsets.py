@@ -112,10 +112,9 @@ class ShareOffsetsApi(ApiHandler):
     def decide(self, held: HeldRequest) -> Handled:
         """Has the broker asked what it understands."""
         value: Any = held.read()
-        asked: Any = held.read()
         if not self.translate(value, held.topics):
             return None
-        return _AfterBroker(self, held, asked, held.build(value))
+        return _AfterBroker(self, held, held.read(), held.build(value))
 
     @abstractmethod
     def translate(self, value: Any, topics: ManagedTopics) -> bool:

@@ -26,11 +26,12 @@ from kordon.proxy.ordering.claims import MOST_ENDED, MOST_INCARNATION, NO_OFFSET
 KIND: Final = "claims"
 VERSION: Final = 1
 _START, _CLAIM = 1, 2
-_HEAD: Final = struct.Struct(">BB")
+HEAD: Final = struct.Struct(">BB")
+"""A version and a kind."""
 _OF_START: Final = struct.Struct(">qqq")
 _OF_CLAIM: Final = struct.Struct(">qq")
 _NAME_BYTES: Final = 8
-MOST_VALUE_BYTES: Final = _HEAD.size + _OF_START.size + 1 + _NAME_BYTES * MOST_ENDED + 2 * MOST_BYTES
+MOST_VALUE_BYTES: Final = HEAD.size + _OF_START.size + 1 + _NAME_BYTES * MOST_ENDED + 2 * MOST_BYTES
 """Longer values are not read."""
 _MOST_KEY_CHARS: Final = 40_000
 """A group's id has up to 32,767 bytes."""
@@ -85,8 +86,22 @@ def dump(said: Said) -> bytes:
     if isinstance(said, Start):
         numbers = _OF_START.pack(said.name, said.ends, said.done.stable)
         ended = struct.pack(f">B{len(said.ended)}q", len(said.ended), *said.ended)
-        return _HEAD.pack(VERSION, _START) + numbers + ended + ranges
-    return _HEAD.pack(VERSION, _CLAIM) + _OF_CLAIM.pack(said.incarnation, said.done.stable) + ranges
+        return HEAD.pack(VERSION, _START) + numbers + ended + ranges
+    return HEAD.pack(VERSION, _CLAIM) + _OF_CLAIM.pack(said.incarnation, said.done.stable) + ranges
+
+
+def head_of(value: bytes, most_bytes: int) -> tuple[int, int]:
+    """Reads the version and the kind of a record's value.
+
+    Raises:
+        ValueError: It has more bytes than are read, or too few.
+    """
+    if len(value) > most_bytes:
+        raise ValueError(f"it has {len(value)} bytes, and at most {most_bytes} are read")
+    if len(value) < HEAD.size:
+        raise ValueError(f"{len(value)} bytes are too few")
+    version, kind = HEAD.unpack_from(value)
+    return version, kind
 
 
 def load(value: bytes) -> Said | None:
@@ -95,22 +110,18 @@ def load(value: bytes) -> Said | None:
     Raises:
         ValueError: It is not what a record of this version is.
     """
-    if len(value) > MOST_VALUE_BYTES:
-        raise ValueError(f"it has {len(value)} bytes, and at most {MOST_VALUE_BYTES} are read")
-    if len(value) < _HEAD.size:
-        raise ValueError(f"{len(value)} bytes are too few")
-    version, kind = _HEAD.unpack_from(value)
+    version, kind = head_of(value, MOST_VALUE_BYTES)
     if version != VERSION or kind not in (_START, _CLAIM):
         return None
     numbers = _OF_START if kind == _START else _OF_CLAIM
-    if len(value) < _HEAD.size + numbers.size:
+    if len(value) < HEAD.size + numbers.size:
         raise ValueError(f"{len(value)} bytes are too few")
-    *names, stable = numbers.unpack_from(value, _HEAD.size)
+    *names, stable = numbers.unpack_from(value, HEAD.size)
     if not 0 < names[0] <= MOST_INCARNATION or not all(0 <= each <= MOST_INCARNATION for each in names):
         raise ValueError(f"there is no incarnation {names}")
     if not NO_OFFSET <= stable <= MOST_OFFSET:
         raise ValueError(f"there is no offset {stable}")
-    rest = value[_HEAD.size + numbers.size :]
+    rest = value[HEAD.size + numbers.size :]
     ended, rest = _ended(rest) if kind == _START else ((), rest)
     done = Done(stable, load_stored(rest))
     if done.ranges and next(iter(done.ranges))[0] <= stable:

@@ -12,12 +12,11 @@ from confluent_kafka.admin import AclOperation, NewTopic, ResourceType
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.ranges import MOST_RANGES, Ranges
-from kordon.testing.broker_config import USERS
 from kordon.testing.individual_member import Committed, IndividualMember, Where
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.rights import LISTENER, Allowed, Secured, log_in, login
+from kordon.testing.rights import Allowed, Secured, kordon_by_plain, log_in, login
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(180)]
 
@@ -30,11 +29,6 @@ MANY = Ranges([(2 * each, 2 * each + 1) for each in range(1, MOST_RANGES + 1)]).
 def proxy(strict_cluster: Secured) -> Iterator[ProxyProcess]:
     """One that takes individual commits; alice may Read topics and the group, bob see them, mallory Read the group."""
     found = strict_cluster
-    upstream = {
-        "bootstrap": found.cluster.bootstrap(LISTENER),
-        "sasl": {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]},
-    }
-    config = {"upstream": upstream, "ordering": {"individual_commits": True}}
     read, describe = AclOperation.READ, AclOperation.DESCRIBE
     found.allow(
         Allowed("kordon", AclOperation.ALL, MANAGED),
@@ -43,7 +37,7 @@ def proxy(strict_cluster: Secured) -> Iterator[ProxyProcess]:
         *(Allowed(user, read, GROUP, ResourceType.GROUP) for user in ("alice", "mallory")),
         Allowed("bob", describe, GROUP, ResourceType.GROUP),
     )
-    with ProxyProcess.start(found.cluster.bootstrap(LISTENER), config=config) as started:
+    with kordon_by_plain(found.cluster, ordering={"individual_commits": True}) as started:
         found.operator.create_topics([NewTopic(ORDINARY, PARTITIONS, 1)])[ORDINARY].result(60)
         create_managed(started.bootstrap, MANAGED, login("admin"))
         yield started

@@ -10,11 +10,10 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
-from kordon.testing.broker_config import USERS
 from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.rights import LISTENER, Allowed, Secured, log_in, login
+from kordon.testing.rights import Allowed, Secured, kordon_by_plain, log_in, login
 from kordon.testing.share_member import ACCEPT, ShareMember, errors, given
 
 pytestmark = [
@@ -31,11 +30,6 @@ SET, GROUP_RESOURCE = 0, 32
 def proxy(strict_cluster: Secured) -> Iterator[ProxyProcess]:
     """One that serves share groups; alice may Read topic and group, mallory the group only, carol the topic only."""
     found = strict_cluster
-    upstream = {
-        "bootstrap": found.cluster.bootstrap(LISTENER),
-        "sasl": {"mechanism": "PLAIN", "username": "kordon", "password": USERS["kordon"]},
-    }
-    config = {"upstream": upstream, "ordering": {"share_groups": True}}
     read, group = AclOperation.READ, ResourceType.GROUP
     found.allow(
         Allowed("kordon", AclOperation.ALL, TOPIC),
@@ -43,7 +37,7 @@ def proxy(strict_cluster: Secured) -> Iterator[ProxyProcess]:
         *(Allowed(user, read, TOPIC) for user in ("alice", "carol")),
         *(Allowed(user, read, GROUP, group) for user in ("alice", "mallory")),
     )
-    with ProxyProcess.start(found.cluster.bootstrap(LISTENER), config=config) as started:
+    with kordon_by_plain(found.cluster, ordering={"share_groups": True}) as started:
         create_managed(started.bootstrap, TOPIC, login("admin"))
         producer = Producer({"bootstrap.servers": started.bootstrap, **login("admin")})
         producer.produce(TOPIC, b"value", b"key", 3)

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from kordon.codecs.ranges import MOST_BYTES, Ranges, load_stored
 from kordon.proxy.ordering import claim_records
+from kordon.proxy.ordering.claim_records import HEAD, head_of
 from kordon.proxy.ordering.claims import MOST_INCARNATION, Claim, Start
 from kordon.proxy.ordering.share.locks import MOST_TURNS, Lock, LockOutcome
 from kordon.proxy.ordering.share.opening import Opening
@@ -40,10 +41,9 @@ _OUTCOME, _LOCK, _OPENING = 3, 4, 5
 """Behind the kinds of `claim_records.py`."""
 _MOST_OPENING_BYTES: Final = 900_000
 _NAMES: Final = TypeAdapter(frozenset[str])
-_HEAD: Final = struct.Struct(">BB")
 _OF_OUTCOME: Final = struct.Struct(">qII")
 _OF_LOCK: Final = struct.Struct(">qIIB")
-_MOST_BYTES: Final = _HEAD.size + _OF_LOCK.size + 4 * MOST_BYTES
+_MOST_BYTES: Final = HEAD.size + _OF_LOCK.size + 4 * MOST_BYTES
 """Longer values are not read."""
 
 
@@ -54,10 +54,10 @@ def dump(said: Said) -> bytes:
     if isinstance(said, Lock):
         session = said.member.encode()
         numbers = _OF_LOCK.pack(said.incarnation, said.turn, said.tries, len(session))
-        return _HEAD.pack(VERSION, _LOCK) + numbers + session + said.offsets.dump()
+        return HEAD.pack(VERSION, _LOCK) + numbers + session + said.offsets.dump()
     done = said.done.dump()
     numbers = _OF_OUTCOME.pack(said.incarnation, said.turn, len(done))
-    return _HEAD.pack(VERSION, _OUTCOME) + numbers + done + said.ended.dump()
+    return HEAD.pack(VERSION, _OUTCOME) + numbers + done + said.ended.dump()
 
 
 def load(value: bytes) -> Said | None:
@@ -66,14 +66,10 @@ def load(value: bytes) -> Said | None:
     Raises:
         ValueError: It is not what a record of this version is.
     """
-    if len(value) > _MOST_BYTES:
-        raise ValueError(f"it has {len(value)} bytes, and at most {_MOST_BYTES} are read")
-    if len(value) < _HEAD.size:
-        raise ValueError(f"{len(value)} bytes are too few")
-    version, kind = _HEAD.unpack_from(value)
+    version, kind = head_of(value, _MOST_BYTES)
     if version == VERSION and kind in (_OUTCOME, _LOCK):
         numbers = _OF_OUTCOME if kind == _OUTCOME else _OF_LOCK
-        if len(value) < _HEAD.size + numbers.size:
+        if len(value) < HEAD.size + numbers.size:
             raise ValueError(f"{len(value)} bytes are too few")
         return _outcome(value) if kind == _OUTCOME else _lock(value)
     said = claim_records.load(value)
@@ -93,7 +89,7 @@ def dump_opening(opening: Opening) -> bytes:
     Raises:
         ValueError: It names more groups than a record holds.
     """
-    value = _HEAD.pack(VERSION, _OPENING) + _NAMES.dump_json(opening.older)
+    value = HEAD.pack(VERSION, _OPENING) + _NAMES.dump_json(opening.older)
     if len(value) > _MOST_OPENING_BYTES:
         raise ValueError(f"the names of {len(opening.older)} groups take {len(value)} bytes")
     return value
@@ -105,16 +101,16 @@ def load_opening(value: bytes) -> Opening | None:
     Raises:
         ValueError: It is none.
     """
-    if not _HEAD.size <= len(value) <= _MOST_OPENING_BYTES:
+    if not HEAD.size <= len(value) <= _MOST_OPENING_BYTES:
         raise ValueError(f"an opening does not have {len(value)} bytes")
-    if _HEAD.unpack_from(value) != (VERSION, _OPENING):
+    if HEAD.unpack_from(value) != (VERSION, _OPENING):
         return None
-    return Opening(_NAMES.validate_json(value[_HEAD.size :]))
+    return Opening(_NAMES.validate_json(value[HEAD.size :]))
 
 
 def _outcome(value: bytes) -> LockOutcome:
-    incarnation, turn, size = _OF_OUTCOME.unpack_from(value, _HEAD.size)
-    begin = _HEAD.size + _OF_OUTCOME.size
+    incarnation, turn, size = _OF_OUTCOME.unpack_from(value, HEAD.size)
+    begin = HEAD.size + _OF_OUTCOME.size
     if begin + size > len(value):
         raise ValueError(f"{len(value) - begin} bytes are too few for {size} bytes of what is done")
     _check(incarnation, turn)
@@ -123,8 +119,8 @@ def _outcome(value: bytes) -> LockOutcome:
 
 
 def _lock(value: bytes) -> Lock:
-    incarnation, turn, tries, size = _OF_LOCK.unpack_from(value, _HEAD.size)
-    begin = _HEAD.size + _OF_LOCK.size
+    incarnation, turn, tries, size = _OF_LOCK.unpack_from(value, HEAD.size)
+    begin = HEAD.size + _OF_LOCK.size
     _check(incarnation, turn)
     if not 0 < tries <= turn:
         raise ValueError(f"a lock of turn {turn} is not of try {tries}")
