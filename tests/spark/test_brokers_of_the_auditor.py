@@ -26,7 +26,7 @@ from kordon.spark_jobs.judging.schema import BATCHES
 from kordon.spark_jobs.judging.shipments import What, of_arrow, unpacked
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
-from kordon.testing.managed_clients import create_ordinary, read_to_ends
+from kordon.testing.managed_clients import create_ordinary, read_to_ends, watermarks
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.rights import Allowed
 from kordon.testing.waiting import wait_until
@@ -62,6 +62,11 @@ def consumed(cluster: RealCluster, topic: str) -> list[int]:
     return [message.offset() or 0 for message in read_to_ends(settings, topic)]
 
 
+def stable_end(cluster: RealCluster, topic: str) -> int:
+    """Returns where read_committed consumers, as those of librdkafka are, find the log's end."""
+    return watermarks(cluster.bootstrap(), topic, [0])[0][1]
+
+
 @pytest.mark.broker
 def test_batches_are_what_a_plain_consumer_sees(cluster: RealCluster) -> None:
     """Compressed or not, idempotent or not, in transactions: offsets without a hole, and every record counted once."""
@@ -73,6 +78,8 @@ def test_batches_are_what_a_plain_consumer_sees(cluster: RealCluster) -> None:
     place = PartitionKey(topic, 0)
     with Cluster(cluster.bootstrap(), Security()) as asked:
         assert asked.partitions([topic, "no-such-topic"]) == [place]
+        # A coordinator answers a commit before it writes the marker (KIP-98); until then the log is open at its end.
+        wait_until("the last marker", lambda: stable_end(cluster, topic) == asked.ends([place], LATEST)[place])
         end = asked.ends([place], LATEST)[place]
         assert asked.ends([place], EARLIEST) == {place: 0}
         *found, last = rows(read_partition(asked, place, None, end))
