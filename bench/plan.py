@@ -195,7 +195,7 @@ class Groups:
     """Where each works on many."""
     concurrency: int = 1_000
     """So many."""
-    seconds: float = 60.0
+    seconds: float = 30.0
     """At most; less if all are handled before."""
     blocked_seconds: float = 0.0
     """For which the handler of one key does not end then; 0: there is no such time."""
