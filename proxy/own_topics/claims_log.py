@@ -72,8 +72,6 @@ class ClaimsLog:
         self.gaps: dict[PlaceKey, Gap] = {}
         """Those that were found first come first."""
         self.log = FollowedLog(brokers, topic, self, partition=partition)
-        self.used_at = time.monotonic()
-        """When somebody asked for it last."""
         self._key = key
         self._tasks = Tasks()
 

@@ -132,6 +132,8 @@ class FollowedLog:
         self.tally = LogTally()
         self.problem: str | None = None
         """Why the topic cannot be had before somebody changes it; None: nothing of the kind is known."""
+        self.used_at = time.monotonic()
+        """When somebody waited for it last, to read or to write."""
         self._brokers = brokers
         self._topic = topic
         self._partition = partition
@@ -229,6 +231,7 @@ class FollowedLog:
 
     async def _opened(self) -> InternalTopicLog:
         """Returns the log when it has been read to its end; the wait is the caller's to bound."""
+        self.used_at = time.monotonic()
         self.start()
         if self.problem is not None:
             raise UpstreamUnavailable(self.problem)

@@ -1,6 +1,7 @@
 """One of Kordon's own topics that has what it says of a group in one of its partitions, as one worker reads it.
 
-A worker reads a partition from when the first client of such a group asks until nobody has asked for ten minutes.
+A worker reads a partition from when the first client of such a group asks until nobody has read or written for ten
+minutes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from kordon.proxy.runtime.tasks import Tasks
 LOAD_SECONDS: Final = 5.0
 """How long a client waits for a partition to be read before it is told to come again."""
 IDLE_SECONDS: Final = 600.0
-"""After which a partition for which nobody has asked is read no longer."""
+"""After which a partition that nobody uses is read no longer."""
 SWEEP_SECONDS: Final = 60.0
 _COMMITS: Final = "__consumer_offsets"
 _PARTITIONS: Final = 50
@@ -33,8 +34,6 @@ class LogOfGroups(Protocol):
     """What one partition of the topic says."""
 
     log: FollowedLog
-    used_at: float
-    """When somebody asked for it last, by the monotonic clock."""
 
     def sweep(self) -> None:
         """Forgets what counts for nothing any more."""
@@ -88,7 +87,6 @@ class LogsOfGroups(Generic[_Log]):
         try:
             async with asyncio.timeout(LOAD_SECONDS):
                 found = await self._opened(group_id)
-                found.used_at = time.monotonic()
                 await found.log.ready(LOAD_SECONDS)
                 return found
         except TimeoutError:
@@ -159,12 +157,12 @@ class LogsOfGroups(Generic[_Log]):
         return len(commits.partitions) or _PARTITIONS
 
     async def _sweep(self) -> None:
-        """Closes what nobody asks for, and begins anew where the topic has another number of partitions now."""
+        """Closes what nobody uses, and begins anew where the topic has another number of partitions now."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             async with self._one_at_a_time:
                 idle = time.monotonic() - IDLE_SECONDS
-                await self._close(*(partition for partition, each in self._logs.items() if each.used_at < idle))
+                await self._close(*(partition for partition, each in self._logs.items() if each.log.used_at < idle))
                 for each in self._logs.values():
                     each.sweep()
                 if any(each.log.problem is not None for each in self._logs.values()):

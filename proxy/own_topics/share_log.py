@@ -88,8 +88,6 @@ class ShareLog:
         self.life = 0
         """Rises whenever all is forgotten: what was made of it before counts for nothing."""
         self.log = FollowedLog(brokers, topic, self, partition=partition)
-        self.used_at = time.monotonic()
-        """When somebody asked for it last."""
         self.opening = LogOpening(partial(older, partition))
         self._key = key
         self._topic = topic.name

@@ -52,13 +52,12 @@ def commits_of(seed: int) -> Iterator[Done]:
 
 
 async def write_an_hour(writer: IndividualCommits) -> dict[PlaceKey, Done]:
-    """Has it written as a proxy does, which asks for the log at each commit; returns what is done in the end."""
+    """Has it written as a proxy does, commit by commit; returns what is done in the end."""
     places = [PlaceKey(GROUP, UUID(int=9), partition) for partition in range(PARTITIONS)]
     log = await writer.of_group(GROUP)
     await log.write([(place, Start(LIFE, 0, Done(0))) for place in places], log.read_to)
     last: dict[PlaceKey, Done] = {}
     for told in zip(*(commits_of(place.partition) for place in places), strict=True):
-        log = await writer.of_group(GROUP)  # one that nobody asks for is closed after ten minutes
         read_to, last = log.read_to, dict(zip(places, told, strict=True))
         made = [(place, log.of(place).to_write(LIFE, done, now_ms())) for place, done in last.items()]
         await log.write([(place, said) for place, said in made if said is not None], read_to)

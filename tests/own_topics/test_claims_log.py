@@ -279,7 +279,7 @@ async def test_what_nobody_asks_for_is_read_no_longer(monkeypatch: pytest.Monkey
     with monkeypatch.context() as patched:
         patched.setattr(Claims, "__iter__", None)  # it takes no longer with ten thousand groups
         assert commits.held()["ranges"] == 1
-    found.used_at -= IDLE_SECONDS
+    found.log.used_at -= IDLE_SECONDS
     await until("it is closed", lambda: not commits.is_full, pause=0)
     assert (commits.held()["places"], commits.counts().read) == (0, 3)
     assert await commits.of_group("readers") is not found

@@ -1,7 +1,7 @@
 """What becomes of those who wait for a log that is lost, late or not to be had."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from unittest.mock import MagicMock
 
@@ -131,6 +131,15 @@ async def test_a_batch_takes_what_there_is_room_for(log: FollowedLog, broker: Br
     await log.ready()
     await asyncio.gather(*(log.write([LARGE]) for _ in range(3)))
     assert [len(each) for each in broker.batches] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("use", [FollowedLog.ready, FollowedLog.read_to_end, lambda log: log.write([ENTRY])])
+async def test_whoever_waits_for_a_log_uses_it(log: FollowedLog, use: Callable[[FollowedLog], Awaitable[object]]) -> None:
+    """One that is not used for long is closed: whoever still reads or writes without opening it anew would lose it."""
+    await log.ready()
+    log.used_at = 0.0
+    await use(log)
+    assert log.used_at > 0.0
 
 
 async def test_who_waits_is_told_when_the_log_is_lost(log: FollowedLog, broker: Broker, contents: Noted) -> None:
