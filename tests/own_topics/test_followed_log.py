@@ -134,7 +134,9 @@ async def test_a_batch_takes_what_there_is_room_for(log: FollowedLog, broker: Br
 
 
 @pytest.mark.parametrize("use", [FollowedLog.ready, FollowedLog.read_to_end, lambda log: log.write([ENTRY])])
-async def test_whoever_waits_for_a_log_uses_it(log: FollowedLog, use: Callable[[FollowedLog], Awaitable[object]]) -> None:
+async def test_whoever_waits_for_a_log_uses_it(
+    log: FollowedLog, use: Callable[[FollowedLog], Awaitable[object]]
+) -> None:
     """One that is not used for long is closed: whoever still reads or writes without opening it anew would lose it."""
     await log.ready()
     log.used_at = 0.0
