@@ -34,6 +34,15 @@ class Histogram:
         self.total += value
 
 
+class Flow:
+    """Bytes that came from clients, or from brokers, and that went there."""
+
+    __slots__ = ("received_bytes", "sent_bytes")
+
+    def __init__(self) -> None:
+        self.received_bytes = self.sent_bytes = 0
+
+
 class Tally:
     """The counters of one worker; every attribute only rises but those that say "now"."""
 
@@ -54,10 +63,8 @@ class Tally:
         """Responses handed to clients, by place in `APIS`."""
         self.in_flight = 0
         """Requests without their response, within the last second."""
-        self.received_downstream_bytes = 0
-        self.received_upstream_bytes = 0
-        self.sent_downstream_bytes = 0
-        self.sent_upstream_bytes = 0
+        self.downstream = Flow()
+        self.upstream = Flow()
         self.request_seconds = Histogram()
         """From a request's first byte here to its last one handed to the broker's socket."""
         self.broker_seconds = Histogram()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import CLOCK_BOOTTIME, clock_gettime, monotonic
 from typing import Final
@@ -43,6 +44,9 @@ from kordon.proxy.core.events import (
     UpstreamEnded,
 )
 from kordon.proxy.core.interception import Services
+from kordon.proxy.core.request_leg import RequestLeg
+from kordon.proxy.core.response_leg import ResponseLeg
+from kordon.proxy.core.tally import Flow
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.relay.connection_record import ConnectionRecord
 from kordon.proxy.relay.entrance import TurnedAway, hear, know_managed, meet
@@ -55,44 +59,81 @@ from kordon.proxy.runtime.tls import explain
 
 LINGER_SECONDS: Final = 5.0
 """How long a closing connection may take to send what it still has."""
+_BLOCKED: Final = "the other end does not take what was written"
 _IN_FLIGHT: Final = "too many requests in flight"
 _ANSWER_DUE: Final = "an answer of Kordon's own is due first"
 
 
-class _Downstream(SocketEnd):
-    """The client's end."""
+class _End(SocketEnd, ABC):
+    """One end of a connection: hands what it reads to the core, and does what the core says.
 
-    def __init__(self, relay: Relay, shared: Shared) -> None:
-        super().__init__(shared.buffer)
+    Args:
+        flow: Its counters.
+        receive: Takes a chunk; returns what is to be done, None: it goes to the other end as it is.
+        leg: The frames that come from here.
+    """
+
+    def __init__(
+        self,
+        relay: Relay,
+        shared: Shared,
+        flow: Flow,
+        receive: Callable[[memoryview, float], list[Command] | None],
+        leg: RequestLeg | ResponseLeg,
+    ) -> None:
+        super().__init__(shared.buffer, flow)
         self.relay = relay
         self._wakefulness = shared.wakefulness
+        self._receive = receive
+        self._leg = leg
+
+    @property
+    @abstractmethod
+    def other(self) -> SocketEnd:
+        """Where what is read here goes."""
 
     def buffer_updated(self, nbytes: int) -> None:
         if clock_gettime(CLOCK_BOOTTIME) > self._wakefulness.asleep_after and not self._wakefulness.look():
             return
-        relay = self.relay
-        core, tally = relay.core, relay.tally
-        tally.received_downstream_bytes += nbytes
+        self._flow.received_bytes += nbytes
+        leg = self._leg
         chunk = self._buffer.view[: len(self.unread) + nbytes]
         try:
-            commands = core.receive_requests(chunk, monotonic())
+            commands = self._receive(chunk, monotonic())
             if commands is None:
-                tally.sent_upstream_bytes += relay.upstream.send(chunk)
+                self.other.send(chunk)
             else:
-                relay.perform(commands)
-                relay.bound_held()
-            if core.requests.completed:
-                core.requests.performed(monotonic())
-            if self.unread or core.requests.unread:
-                self.keep_unread(chunk, core.requests.unread)
+                self.relay.perform(commands)
+                self.relay.bound_held()
+            if leg.completed:
+                leg.performed(monotonic())
+            if self.unread or leg.unread:
+                self.keep_unread(chunk, leg.unread)
         except Exception as error:  # the outermost edge: this connection ends, and no other
-            relay.fail("read requests", error)
+            self.relay.fail("read what was received", error)
 
     def read_again(self) -> None:
         """Hands what was left unread to the core once more."""
         if self.unread:
             self.get_buffer(-1)
             self.buffer_updated(0)
+
+    def pause_writing(self) -> None:
+        self.other.hold(_BLOCKED)
+        self.relay.note_held()
+
+    def resume_writing(self) -> None:
+        self.all_sent()
+        self.other.release(_BLOCKED)
+        self.relay.note_held()
+
+
+class _Downstream(_End):
+    """The client's end."""
+
+    @property
+    def other(self) -> SocketEnd:
+        return self.relay.upstream
 
     def eof_received(self) -> bool:
         self.ended = True
@@ -101,69 +142,23 @@ class _Downstream(SocketEnd):
         self.relay.perform(self.relay.core.handle(DownstreamEnded()))
         return self.relay.is_plain  # TLS cannot be half closed
 
-    def pause_writing(self) -> None:
-        self.relay.upstream.hold("downstream blocked")
-        self.relay.note_held()
-
-    def resume_writing(self) -> None:
-        self.all_sent()
-        self.relay.upstream.release("downstream blocked")
-        self.relay.note_held()
-
     def connection_lost(self, exc: Exception | None) -> None:
         cause = CloseCause.NETWORK_ERROR if exc else CloseCause.CLIENT_CLOSED
         self.relay.close(cause, explain(exc) if exc else "the client closed the connection")
         self.relay.lost()
 
 
-class _Upstream(SocketEnd):
+class _Upstream(_End):
     """The broker's end."""
 
-    def __init__(self, relay: Relay, shared: Shared) -> None:
-        super().__init__(shared.buffer)
-        self.relay = relay
-        self._wakefulness = shared.wakefulness
-
-    def buffer_updated(self, nbytes: int) -> None:
-        if clock_gettime(CLOCK_BOOTTIME) > self._wakefulness.asleep_after and not self._wakefulness.look():
-            return
-        relay = self.relay
-        core, tally = relay.core, relay.tally
-        tally.received_upstream_bytes += nbytes
-        chunk = self._buffer.view[: len(self.unread) + nbytes]
-        try:
-            commands = core.receive_responses(chunk, monotonic())
-            if commands is None:
-                tally.sent_downstream_bytes += relay.downstream.send(chunk)
-            else:
-                relay.perform(commands)
-                relay.bound_held()
-            if core.responses.completed:
-                core.responses.performed(monotonic())
-            if self.unread or core.responses.unread:
-                self.keep_unread(chunk, core.responses.unread)
-        except Exception as error:  # the outermost edge: this connection ends, and no other
-            relay.fail("read answers", error)
-
-    def read_again(self) -> None:
-        """Hands what was left unread to the core once more."""
-        if self.unread:
-            self.get_buffer(-1)
-            self.buffer_updated(0)
+    @property
+    def other(self) -> SocketEnd:
+        return self.relay.downstream
 
     def eof_received(self) -> bool:
         self.ended = True
         self.relay.perform(self.relay.core.handle(UpstreamEnded()))
         return False
-
-    def pause_writing(self) -> None:
-        self.relay.downstream.hold("upstream blocked")
-        self.relay.note_held()
-
-    def resume_writing(self) -> None:
-        self.all_sent()
-        self.relay.downstream.release("upstream blocked")
-        self.relay.note_held()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.relay.perform(self.relay.core.handle(UpstreamEnded()))
@@ -193,9 +188,6 @@ class Relay:
         self.shared = shared
         self.tally = shared.tally
         self.record = ConnectionRecord(shared.journal, shared.tally, client, listener.role)
-        self.downstream = _Downstream(self, shared)
-        self.upstream = _Upstream(self, shared)
-        self._muting = Muting(self.downstream)
         self.node_id: int | None = None
         """The broker it leads to; None for the bootstrap listener."""
         self.lingering = False
@@ -209,6 +201,10 @@ class Relay:
         self.core = Connection(
             shared.config.limits, self.tally, shared.advertised_at(sock), self.record.opened, self._service
         )
+        core, tally = self.core, shared.tally
+        self.downstream = _Downstream(self, shared, tally.downstream, core.receive_requests, core.requests)
+        self.upstream = _Upstream(self, shared, tally.upstream, core.receive_responses, core.responses)
+        self._muting = Muting(self.downstream)
         self._late_work = LateWork(shared.tasks, shared.turns, take=self._take, end=self.close)
         self._socket = sock
         self._opening: asyncio.Task[None] | None = None
@@ -287,9 +283,9 @@ class Relay:
         for command in commands:
             match command:
                 case SendUpstream(pieces):
-                    self.tally.sent_upstream_bytes += self.upstream.send_all(pieces)
+                    self.upstream.send_all(pieces)
                 case SendDownstream(pieces):
-                    self.tally.sent_downstream_bytes += self.downstream.send_all(pieces)
+                    self.downstream.send_all(pieces)
                 case LearnNodes(nodes):
                     self.shared.topology.learn(nodes)
                 case StartServing(pending, answer):

@@ -12,6 +12,7 @@ import asyncio
 from typing import Final, cast
 
 from kordon.codecs.look import Buffer
+from kordon.proxy.core.tally import Flow
 
 CHUNK_BYTES: Final = 256 * 1024
 """Most bytes read at once; a power of two above the largest request head (limits.header_bytes)."""
@@ -43,11 +44,12 @@ class ReadBuffer:
 class SocketEnd(asyncio.BufferedProtocol):
     """One end of a relay as both have it: reads into the shared buffer, pauses, writes, closes."""
 
-    def __init__(self, buffer: ReadBuffer) -> None:
+    def __init__(self, buffer: ReadBuffer, flow: Flow) -> None:
         self.transport: asyncio.Transport | None = None
         self.ended = False
         """Whether the peer has sent its end."""
         self._buffer = buffer
+        self._flow = flow
         self._left: list[memoryview] = []  # what is still written from
         self.unread = b""
         """The end of the last chunk, which comes again before the next one."""
@@ -75,27 +77,28 @@ class SocketEnd(asyncio.BufferedProtocol):
         """Saves the end of a chunk for the next one."""
         self.unread = bytes(chunk[len(chunk) - unread :]) if unread else b""
 
-    def send(self, piece: Buffer) -> int:
-        """Writes at once as much as the kernel takes; returns the number of bytes accepted."""
+    def send(self, piece: Buffer) -> None:
+        """Writes at once as much as the kernel takes; the transport keeps the rest."""
         transport = self.transport
         if transport is None or transport.is_closing():
-            return 0
+            return
         transport.write(piece)
         if not self._is_tls and transport.get_write_buffer_size():
             self._left.append(self._buffer.leave())
-        return len(piece)
+        self._flow.sent_bytes += len(piece)
 
-    def send_all(self, pieces: list[Buffer]) -> int:
+    def send_all(self, pieces: list[Buffer]) -> None:
         """Does what `send` does, with several pieces in one call of the kernel."""
         if len(pieces) == 1:
-            return self.send(pieces[0])
+            self.send(pieces[0])
+            return
         transport = self.transport
         if transport is None or transport.is_closing():
-            return 0
+            return
         transport.writelines(pieces)
         if not self._is_tls and transport.get_write_buffer_size():
             self._left.append(self._buffer.leave())
-        return sum(map(len, pieces))
+        self._flow.sent_bytes += sum(map(len, pieces))
 
     def all_sent(self) -> None:
         """The peer has taken everything."""

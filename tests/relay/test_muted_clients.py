@@ -8,7 +8,7 @@ from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.connection import Connection
 from kordon.proxy.core.events import Drain, MuteDownstream, SendDownstream, Served, StartServing
 from kordon.proxy.core.interception import Decision, NothingManaged, Serve
-from kordon.proxy.core.tally import Tally
+from kordon.proxy.core.tally import Flow, Tally
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer, PendingRequest, Throttled
 from kordon.proxy.relay.muting import Muting
@@ -45,7 +45,7 @@ class End(SocketEnd):
     """A client's end with such a transport."""
 
     def __init__(self) -> None:
-        super().__init__(ReadBuffer())
+        super().__init__(ReadBuffer(), Flow())
         self.socket = Transport()
         self.connection_made(self.socket)
         self.muting = Muting(self)

@@ -51,8 +51,8 @@ def some_tally() -> Tally:
     tally.connections["bootstrap"] = 16
     tally.requests[0], tally.answered[0], tally.responses[0] = 20, 3, 18
     tally.refused["LeaderAndIsr"] = 19
-    tally.received_downstream_bytes, tally.received_upstream_bytes = 21, 22
-    tally.sent_downstream_bytes, tally.sent_upstream_bytes = 23, 24
+    tally.downstream.received_bytes, tally.upstream.received_bytes = 21, 22
+    tally.downstream.sent_bytes, tally.upstream.sent_bytes = 23, 24
     tally.errors["not_kafka"], tally.limit_hits["idle_ms"] = 25, 26
     for seconds in (0.00005, 0.0001, 0.3, 99):
         tally.request_seconds.observe(seconds)
