@@ -41,6 +41,9 @@ _OF_MANAGED: Final = (
     Operation.DESCRIBE_CONFIGS,
 )
 _OF_GROUP: Final = (Operation.READ, Operation.DESCRIBE)
+_OF_SHARE_GROUPS: Final = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
+_ANY_GROUP: Final = "__kordon.any-group"
+"""A group that nobody has: what may be done with it may be done with all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +83,7 @@ class OwnRights:
         """
         found = [
             self._lacks(_OF_CLUSTER, await self._of_cluster(), "--cluster"),
-            self._lacks(_OF_GROUP, await self._of_group(), f"--group {quote(self._group)}"),
+            self._lacks(_OF_GROUP, await self._of_group(self._group), f"--group {quote(self._group)}"),
         ]
         if not await self._may_write_layouts():
             found.append(
@@ -95,6 +98,15 @@ class OwnRights:
                 found += [missing] if missing not in found else []
         return [each for each in found if each is not None]
 
+    async def missing_for_share_groups(self) -> list[Missing]:
+        """Returns what is missing to serve share groups of any name.
+
+        Raises:
+            UpstreamUnavailable: Nobody answers.
+        """
+        lacking = self._lacks(_OF_SHARE_GROUPS, await self._of_group(_ANY_GROUP), f"--group {quote('*')}")
+        return [lacking] if lacking is not None else []
+
     def _lacks(self, rights: Sequence[Operation], operations: int, resource: str) -> Missing | None:
         lacking = [right for right in rights if not operations >> right & 1]
         return Missing(lacking, resource, self._principal) if lacking else None
@@ -103,29 +115,29 @@ class OwnRights:
         asked = DescribeClusterRequest(include_cluster_authorized_operations=True)
         return (await self._brokers.ask_any(describe_cluster.API, range(1), asked)).cluster_authorized_operations
 
-    async def _of_group(self) -> int:
+    async def _of_group(self, group: str) -> int:
         """Asks again while there is no coordinator: a cluster that has had no group yet makes the topic for them."""
         try:
             async with asyncio.timeout(_COORDINATOR_SECONDS):
                 while True:
-                    operations = await self._ask_coordinator()
+                    operations = await self._ask_coordinator(group)
                     if operations is not None:
                         return operations
                     await asyncio.sleep(_RETRY_SECONDS)
         except TimeoutError:
-            raise UpstreamUnavailable(f"no coordinator of {self._group} in {_COORDINATOR_SECONDS:g} s") from None
+            raise UpstreamUnavailable(f"no coordinator of {group} in {_COORDINATOR_SECONDS:g} s") from None
 
-    async def _ask_coordinator(self) -> int | None:
-        """Returns what may be done with the group; None: nobody knows it yet."""
-        code = await self._find(CoordinatorKind.GROUP, self._group)
+    async def _ask_coordinator(self, group: str) -> int | None:
+        """Returns what may be done with a group; None: nobody knows it yet."""
+        code = await self._find(CoordinatorKind.GROUP, group)
         if code == Code.NONE:
-            client = await self._brokers.coordinator(CoordinatorKind.GROUP, self._group, QUESTIONS)
-            asked = DescribeGroupsRequest(groups=[self._group], include_authorized_operations=True)
+            client = await self._brokers.coordinator(CoordinatorKind.GROUP, group, QUESTIONS)
+            asked = DescribeGroupsRequest(groups=[group], include_authorized_operations=True)
             version = client.version(describe_groups.API.key, range(3, 6))
-            (group,) = (await client.ask(describe_groups.API, version, asked)).groups
-            code = group.error_code
+            (told,) = (await client.ask(describe_groups.API, version, asked)).groups
+            code = told.error_code
             if code == Code.NONE:
-                return group.authorized_operations
+                return told.authorized_operations
         return 0 if code == Code.GROUP_AUTHORIZATION_FAILED else None
 
     async def _may_write_layouts(self) -> bool:

@@ -43,10 +43,12 @@ class Access:
 
     Args:
         principal: Who Kordon is to them, as `principal_of` tells it.
+        share_groups: Whether it serves share groups (`ordering.share_groups`).
     """
 
-    def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:
+    def __init__(self, brokers: Brokers, principal: str | None, group: str, *, share_groups: bool = False) -> None:
         self._brokers = brokers
+        self._share_groups = share_groups
         self._admin = TopicsAdmin(brokers)
         self._own = OwnRights(brokers, principal, group)
         self._open = OpenRights(brokers, principal, group)
@@ -75,8 +77,10 @@ class Access:
         """
         if not authorizer:
             return WrongRights(missing=(), open=[NO_AUTHORIZER])
-        missing = [str(each) for each in await self.missing(topics)]
-        return WrongRights(missing=missing, open=await self._find_open())
+        missing = await self.missing(topics)
+        if self._share_groups:
+            missing += await self._own.missing_for_share_groups()
+        return WrongRights(missing=[str(each) for each in missing], open=await self._find_open())
 
     async def _find_open(self) -> list[str]:
         try:

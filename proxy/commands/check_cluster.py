@@ -38,7 +38,7 @@ async def problems_of(upstream: Upstream, ordering: Ordering, principal: str | N
     if topology.needs_log_in and (ordering.enabled or not upstream.brokers):
         return [*problems, _NEEDS_LOG_IN]
     if ordering.enabled and any(node.error is None for node in topology.nodes.values()):
-        problems += await _rights(topology, principal or principal_of(upstream), ordering.group)
+        problems += await _rights(topology, principal or principal_of(upstream), ordering)
     return problems
 
 
@@ -60,9 +60,9 @@ async def _try(address: HostPort, topology: Topology) -> str | None:
         return str(error)
 
 
-async def _rights(topology: Topology, principal: str | None, group: str) -> list[str]:
+async def _rights(topology: Topology, principal: str | None, ordering: Ordering) -> list[str]:
     links = BrokerConnections(topology)
-    access = Access(Brokers(links), principal, group)
+    access = Access(Brokers(links), principal, ordering.group, share_groups=ordering.share_groups)
     try:
         authorizer = await access.has_authorizer()
         found = await access.find(await access.managed(), authorizer=authorizer)

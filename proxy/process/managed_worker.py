@@ -143,7 +143,7 @@ class ManagedWorker:
         topics_admin = TopicsAdmin(brokers)
         upstream = topology.config
         principal = principal_of(upstream)
-        access = Access(brokers, principal, ordering.group)
+        access = Access(brokers, principal, ordering.group, share_groups=ordering.share_groups)
         shows_certificate = upstream.tls is not None and upstream.tls.certificate is not None
         self.quotas = ClientQuotas(brokers, self.topics, principal, own_user=shows_certificate)
         self._holds_quotas = ordering.client_quotas

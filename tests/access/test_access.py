@@ -33,6 +33,8 @@ class Broker(FakeBroker):
         }
         super().__init__(dict.fromkeys(TOPICS, 1), asked_for)
         self.of_cluster = ALL_OPERATIONS
+        self.of_groups: dict[str, int] = {}
+        """What may be done with a group; all, unless it is named here."""
         self.acls: list[dict[str, Any]] = []
 
     def _topics(self, asked: Asked) -> Answer:
@@ -50,7 +52,8 @@ class Broker(FakeBroker):
 
     def _group(self, asked: Asked) -> Answer:
         (group,) = asked.body.groups
-        return {"groups": [{"group_id": group, "error_code": 0, "authorized_operations": ALL_OPERATIONS}]}
+        operations = self.of_groups.get(group, ALL_OPERATIONS)
+        return {"groups": [{"group_id": group, "error_code": 0, "authorized_operations": operations}]}
 
 
 @pytest.fixture
@@ -77,6 +80,17 @@ async def test_what_is_missing_and_what_is_open_are_both_told(broker: Broker) ->
     (missing,), (is_open,) = found.missing, found.open
     assert missing.endswith("--add --allow-principal User:kordon --operation Alter --cluster")
     assert "--add --deny-principal User:app --operation Write" in is_open
+
+
+async def test_rights_that_share_groups_need_are_missed_where_they_are_served(broker: Broker) -> None:
+    """Kordon asks for the configs of any group: a group that it may not describe has nothing given to its members."""
+    broker.of_groups["__kordon.any-group"] = 1 << DESCRIBE
+    assert (await access_to(broker).find(["orders"], authorizer=True)).missing == []
+    access = Access(Brokers(broker), "User:kordon", "kordon", share_groups=True)
+    assert await access.missing(["orders"]) == [], "topics can be managed without it"
+    (told,) = (await access.find(["orders"], authorizer=True)).missing
+    assert told.startswith("Kordon (User:kordon) lacks DescribeConfigs; give it by: ")
+    assert told.endswith("--add --allow-principal User:kordon --operation DescribeConfigs --group '*'")
 
 
 async def test_what_kordon_may_not_see_is_not_taken_for_good(broker: Broker) -> None:

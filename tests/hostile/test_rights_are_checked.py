@@ -21,6 +21,7 @@ from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionT
 from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import LISTENER, TLS_LISTENER, Allowed, Secured, login
@@ -37,6 +38,11 @@ TOO_WIDE = (
     Allowed("mallory", AclOperation.WRITE, "kordon.", ResourceType.TRANSACTIONAL_ID, ResourcePatternType.PREFIXED),
 )
 ON_A_PREFIX = Allowed("carol", AclOperation.WRITE, "__", pattern=ResourcePatternType.PREFIXED)
+HAS_NO_SHARE_GROUPS = kafka_version().startswith(("2.", "3."))
+"""These came with Kafka 4; brokers before may not know which configs groups have."""
+OF_SHARE_GROUPS = [
+    Allowed("kordon", each, "*", ResourceType.GROUP) for each in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
+]
 NEEDED = Allowed("kordon", AclOperation.ALTER, "kafka-cluster", ResourceType.BROKER)
 
 
@@ -108,7 +114,11 @@ def test_what_is_wrong_with_rights_is_told_and_its_cures_put_it_right(strict_clu
     with forgotten(secured, "mallory", "carol"):
         secured.allow(*TOO_WIDE, ON_A_PREFIX)
         secured.revoke(NEEDED)
+        with_share_groups = problems(check(tmp_path, upstream, ordering={"share_groups": True}))
+        of_share_groups = with_share_groups.pop(1)
+        assert of_share_groups.startswith("Kordon (User:kordon) lacks Describe, DescribeConfigs; ")
         found = problems(check(tmp_path, upstream))
+        assert found == with_share_groups
         lacks, of_carol, on_topics, in_group, by_id = found
         assert lacks.startswith("Kordon (User:kordon) lacks Alter; ")
         assert of_carol.startswith("User:carol may Write __kordon. at the brokers; ")
@@ -120,6 +130,11 @@ def test_what_is_wrong_with_rights_is_told_and_its_cures_put_it_right(strict_clu
         type_in(secured, tmp_path, "\n".join([cure_in(lacks), cure_in(of_carol), manual_for("User:mallory")]))
         after = check(tmp_path, upstream)
         assert (after.exit_code, after.stdout.splitlines()[-1]) == (0, "cluster: good"), after.output
+        if not HAS_NO_SHARE_GROUPS:
+            type_in(secured, tmp_path, cure_in(of_share_groups))
+            after = check(tmp_path, upstream, ordering={"share_groups": True})
+            secured.revoke(*OF_SHARE_GROUPS)
+            assert (after.exit_code, after.stdout.splitlines()[-1]) == (0, "cluster: good"), after.output
 
 
 def test_a_managed_topic_that_kordon_may_not_serve_is_told(strict_cluster: Secured, tmp_path: Path) -> None:
