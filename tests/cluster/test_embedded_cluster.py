@@ -135,3 +135,19 @@ def test_ports_handed_out_are_free_and_in_a_row() -> None:
     for port in range(base, base + 12):
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", port))
+
+
+def test_ports_are_handed_out_to_one_process_only() -> None:
+    """A server listens on its ports a moment after they were found, and again when it has been killed."""
+    free_ports(1)
+    told, tells = os.pipe()
+    if not (child := os.fork()):
+        os.write(tells, b"%d" % free_ports(20))
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    of_child, mine = int(os.read(told, 20)), free_ports(20)
+    os.close(told)
+    os.close(tells)
+    assert not {*range(mine, mine + 20)} & {*range(of_child, of_child + 20)}
+    later = free_ports(20)
+    assert not {*range(mine, mine + 20)} & {*range(later, later + 20)}
