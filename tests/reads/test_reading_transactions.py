@@ -330,8 +330,11 @@ async def test_readers_of_a_physical_partition_stand_still_too() -> None:
     assert (read.taken.position, read.taken.entries) == (1, [])
     history.mark(0, P, 5, is_commit=True)
     history.open_at.clear()
+    bringing = read.take(1 << 20, 1 << 20)
     while read.taken.position < 5:
-        await asyncio.wait({task for task in [read.take(1 << 20, 1 << 20)] if task is not None})
+        assert bringing is not None
+        await asyncio.wait({bringing})
+        bringing = read.take(1 << 20, 1 << 20)
     assert [(each.base_offset, each.records) for each in read.taken.entries] == [(1, 1), (2, 1), (3, 1)]
     await readers.close()
 
