@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, SecretStr
 
@@ -135,17 +135,28 @@ def _whole(value: object) -> object:
 
 Address = Annotated[HostPort, BeforeValidator(_address)]
 Host = Annotated[str, BeforeValidator(_host)]
-Port = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=MAX_PORT)]
-NodeId = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**31 - 1)]
-Count = Annotated[int, BeforeValidator(_whole), Field(ge=1)]
-CountOrNone = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
-Bytes = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**40)]
-FrameBytes = Annotated[int, BeforeValidator(_whole), Field(ge=1024, le=2**31 - 1)]
-Milliseconds = Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2**31 - 1)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Port = Annotated[Whole, Field(ge=1, le=MAX_PORT)]
+NodeId = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
+Count = Annotated[Whole, Field(ge=1)]
+CountOrNone = Annotated[Whole, Field(ge=0)]
+Bytes = Annotated[Whole, Field(ge=1, le=2**40)]
+FrameBytes = Annotated[Whole, Field(ge=1024, le=2**31 - 1)]
+Milliseconds = Annotated[Whole, Field(ge=1, le=2**31 - 1)]
 Folder = Annotated[Path, "folder"]
 Extension = Annotated[str, Field(pattern=r"^[A-Za-z]+$")]
 ExtensionValue = Annotated[str, Field(pattern=r"^[\x20-\x7e]*$")]
-MillisecondsOrZero = Annotated[int, BeforeValidator(_whole), Field(ge=0, le=2**31 - 1)]
+MillisecondsOrZero = Annotated[Whole, Field(ge=0, le=2**31 - 1)]
+
+
+def _fixed(default: object, description: str, *, min_length: int | None = None, max_length: int | None = None) -> Any:
+    """Returns an option whose new value needs a restart."""
+    return Field(default=default, description=description, min_length=min_length, max_length=max_length)
+
+
+def _live(default: object, description: str, *, min_length: int | None = None) -> Any:
+    """Returns an option whose new value a running proxy takes over."""
+    return Field(default=default, description=description, min_length=min_length, json_schema_extra=RELOADS)
 
 
 class ConfigSection(BaseModel):
@@ -157,29 +168,15 @@ class ConfigSection(BaseModel):
 class UpstreamTls(ConfigSection):
     """Encryption between Kordon and the brokers. `tls: {}` is TLS with the system's certificate authorities."""
 
-    ca: Path | None = Field(
-        default=None,
-        description="PEM file of the authorities that signed the brokers' certificates; null: the system's own",
-        json_schema_extra=RELOADS,
+    ca: Path | None = _live(
+        None, "PEM file of the authorities that signed the brokers' certificates; null: the system's own"
     )
-    certificate: Path | None = Field(
-        default=None,
-        description="PEM file of the certificate (chain) Kordon shows to brokers, for mTLS",
-        json_schema_extra=RELOADS,
+    certificate: Path | None = _live(None, "PEM file of the certificate (chain) Kordon shows to brokers, for mTLS")
+    key: Path | None = _live(None, "PEM file of the certificate's key, not encrypted")
+    server_name: Host | None = _live(
+        None, "name to expect in every broker's certificate; null: the host that is connected to"
     )
-    key: Path | None = Field(
-        default=None, description="PEM file of the certificate's key, not encrypted", json_schema_extra=RELOADS
-    )
-    server_name: Host | None = Field(
-        default=None,
-        description="name to expect in every broker's certificate; null: the host that is connected to",
-        json_schema_extra=RELOADS,
-    )
-    verify: bool = Field(
-        default=True,
-        description="check the brokers' certificates; false is for tests only",
-        json_schema_extra=RELOADS,
-    )
+    verify: bool = _live(True, "check the brokers' certificates; false is for tests only")
 
 
 class UpstreamSasl(ConfigSection):
@@ -188,48 +185,31 @@ class UpstreamSasl(ConfigSection):
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = Field(
         description="SASL mechanism", json_schema_extra=RELOADS
     )
-    username: str | None = Field(
-        default=None,
-        min_length=1,
-        description="user name of PLAIN and SCRAM; of OAUTHBEARER the name by which brokers know Kordon, which only"
+    username: str | None = _live(
+        None,
+        "user name of PLAIN and SCRAM; of OAUTHBEARER the name by which brokers know Kordon, which only"
         " the checks of rights need",
-        json_schema_extra=RELOADS,
+        min_length=1,
     )
-    password: SecretStr | None = Field(
-        default=None,
-        description="password of PLAIN and SCRAM; better given by an environment variable than in the file",
-        json_schema_extra=RELOADS,
+    password: SecretStr | None = _live(
+        None, "password of PLAIN and SCRAM; better given by an environment variable than in the file"
     )
-    token_url: str | None = Field(
-        default=None,
-        description="address of the token endpoint that Kordon asks by client credentials (OAUTHBEARER)",
-        json_schema_extra=RELOADS,
+    token_url: str | None = _live(
+        None, "address of the token endpoint that Kordon asks by client credentials (OAUTHBEARER)"
     )
-    client_id: str | None = Field(
-        default=None, min_length=1, description="id by which the token endpoint knows Kordon", json_schema_extra=RELOADS
+    client_id: str | None = _live(None, "id by which the token endpoint knows Kordon", min_length=1)
+    client_secret_file: Path | None = _live(
+        None, "file with the client's secret, read for each question to the token endpoint"
     )
-    client_secret_file: Path | None = Field(
-        default=None,
-        description="file with the client's secret, read for each question to the token endpoint",
-        json_schema_extra=RELOADS,
+    scope: str | None = _live(None, "scope to ask the token endpoint for, if it needs one")
+    token_ca: Path | None = _live(
+        None, "PEM file of the authorities that signed the token endpoint's certificate; null: the system's own"
     )
-    scope: str | None = Field(
-        default=None, description="scope to ask the token endpoint for, if it needs one", json_schema_extra=RELOADS
+    token_file: Path | None = _live(
+        None, "file with a token, read for each log-in, in place of a token endpoint (OAUTHBEARER)"
     )
-    token_ca: Path | None = Field(
-        default=None,
-        description="PEM file of the authorities that signed the token endpoint's certificate; null: the system's own",
-        json_schema_extra=RELOADS,
-    )
-    token_file: Path | None = Field(
-        default=None,
-        description="file with a token, read for each log-in, in place of a token endpoint (OAUTHBEARER)",
-        json_schema_extra=RELOADS,
-    )
-    extensions: Annotated[dict[Extension, ExtensionValue], BeforeValidator(_by_name)] = Field(
-        default={},
-        description="further words of the OAUTHBEARER log-in, such as logicalCluster (KIP-342)",
-        json_schema_extra=RELOADS,
+    extensions: Annotated[dict[Extension, ExtensionValue], BeforeValidator(_by_name)] = _live(
+        {}, "further words of the OAUTHBEARER log-in, such as logicalCluster (KIP-342)"
     )
 
     def __hash__(self) -> int:
@@ -244,22 +224,13 @@ class Upstream(ConfigSection):
         description="brokers to ask for the cluster first, as host:port; a list, or separated by commas",
         json_schema_extra=RELOADS,
     )
-    tls: UpstreamTls | None = Field(default=None, description="TLS towards the brokers; null: plain TCP")
-    sasl: UpstreamSasl | None = Field(
-        default=None, description="log-in of Kordon's own metadata connection; null: none"
+    tls: UpstreamTls | None = _fixed(None, "TLS towards the brokers; null: plain TCP")
+    sasl: UpstreamSasl | None = _fixed(None, "log-in of Kordon's own metadata connection; null: none")
+    brokers: Annotated[dict[NodeId, Address], BeforeValidator(_by_node_id)] = _live(
+        {}, "addresses by node id that replace what brokers advertise, for example a name that Kordon cannot resolve"
     )
-    brokers: Annotated[dict[NodeId, Address], BeforeValidator(_by_node_id)] = Field(
-        default={},
-        description="addresses by node id that replace what brokers advertise, for example a name that Kordon"
-        " cannot resolve",
-        json_schema_extra=RELOADS,
-    )
-    connect_timeout_ms: Milliseconds = Field(
-        default=10_000, description="time for a connection to a broker, TLS included", json_schema_extra=RELOADS
-    )
-    refresh_ms: Milliseconds = Field(
-        default=30_000, description="how often the cluster is asked for its brokers", json_schema_extra=RELOADS
-    )
+    connect_timeout_ms: Milliseconds = _live(10_000, "time for a connection to a broker, TLS included")
+    refresh_ms: Milliseconds = _live(30_000, "how often the cluster is asked for its brokers")
 
 
 class Sni(ConfigSection):
@@ -276,15 +247,9 @@ class ListenTls(ConfigSection):
         description="PEM file of the certificate (chain) Kordon shows to clients", json_schema_extra=RELOADS
     )
     key: Path = Field(description="PEM file of the certificate's key, not encrypted", json_schema_extra=RELOADS)
-    client_ca: Path | None = Field(
-        default=None,
-        description="PEM file of the authorities that signed the clients' certificates",
-        json_schema_extra=RELOADS,
-    )
-    client_auth: Literal["none", "requested", "required"] = Field(
-        default="none",
-        description="whether a client's certificate is asked for (ssl.client.auth of a broker)",
-        json_schema_extra=RELOADS,
+    client_ca: Path | None = _live(None, "PEM file of the authorities that signed the clients' certificates")
+    client_auth: Literal["none", "requested", "required"] = _live(
+        "none", "whether a client's certificate is asked for (ssl.client.auth of a broker)"
     )
 
 
@@ -294,19 +259,16 @@ class Listen(ConfigSection):
     address: Address = Field(
         description="address and port of the bootstrap listener; brokers listen on the same address"
     )
-    advertise: Host | None = Field(
-        default=None,
-        description="host that clients get; null: the listening address, or on a wildcard the address that"
-        " the client connected to",
+    advertise: Host | None = _fixed(
+        None,
+        "host that clients get; null: the listening address, or on a wildcard the address that the client connected to",
     )
-    base_port: Port | None = Field(
-        default=None, description="the broker with node id n is on base_port + n; null: the listening port + 1"
+    base_port: Port | None = _fixed(None, "the broker with node id n is on base_port + n; null: the listening port + 1")
+    ports: Annotated[dict[NodeId, Port], BeforeValidator(_by_node_id)] = _fixed(
+        {}, "port by node id, for brokers that are not on base_port + node id"
     )
-    ports: Annotated[dict[NodeId, Port], BeforeValidator(_by_node_id)] = Field(
-        default={}, description="port by node id, for brokers that are not on base_port + node id"
-    )
-    sni: Sni | None = Field(default=None, description="one port for all, by host name; null: a port per broker")
-    tls: ListenTls | None = Field(default=None, description="TLS towards clients; null: plain TCP")
+    sni: Sni | None = _fixed(None, "one port for all, by host name; null: a port per broker")
+    tls: ListenTls | None = _fixed(None, "TLS towards clients; null: plain TCP")
 
     @property
     def first_broker_port(self) -> int:
@@ -321,12 +283,10 @@ class Listen(ConfigSection):
 class Admin(ConfigSection):
     """Health, metrics and status over HTTP. It has no log-in: bind it where only operators reach it."""
 
-    address: Address | None = Field(
-        default=None, description="address of /livez, /readyz, /metrics and /status; null: none of them"
-    )
-    pages: Literal["all", "probes"] = Field(
-        default="all",
-        description="probes: only /livez and /readyz, without reasons; the other pages, /metrics too, name brokers,"
+    address: Address | None = _fixed(None, "address of /livez, /readyz, /metrics and /status; null: none of them")
+    pages: Literal["all", "probes"] = _fixed(
+        "all",
+        "probes: only /livez and /readyz, without reasons; the other pages, /metrics too, name brokers,"
         " topics and groups, and are not served",
     )
 
@@ -334,174 +294,129 @@ class Admin(ConfigSection):
 class Log(ConfigSection):
     """What is logged, to standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="the least important lines to write", json_schema_extra=RELOADS
-    )
-    format: Literal["auto", "human", "json"] = Field(
-        default="auto", description="auto: human on a terminal, JSON otherwise"
-    )
+    level: Literal["debug", "info", "warning", "error"] = _live("info", "the least important lines to write")
+    format: Literal["auto", "human", "json"] = _fixed("auto", "auto: human on a terminal, JSON otherwise")
 
 
 class Limits(ConfigSection):
     """What one client, or all, may take. A client beyond a limit is closed, logged and counted, or has to wait."""
 
-    frame_bytes: FrameBytes = Field(
-        default=104_857_600,
-        description="largest request or response (socket.request.max.bytes of a broker)",
-        json_schema_extra=RELOADS,
+    frame_bytes: FrameBytes = _live(104_857_600, "largest request or response (socket.request.max.bytes of a broker)")
+    header_bytes: Bytes = _live(32_768, "largest request header: client id and tagged fields")
+    request_bytes: Bytes = _live(
+        8_388_608, "largest request, other than Produce, that Kordon reads because it may name a managed topic"
     )
-    header_bytes: Bytes = Field(
-        default=32_768,
-        description="largest request header: client id and tagged fields",
-        json_schema_extra=RELOADS,
+    request_rows: Annotated[Whole, Field(ge=100, le=1_000_000)] = _fixed(
+        12_000, "rows of such a request, Produce included: topics, partitions and whatever else it lists"
     )
-    request_bytes: Bytes = Field(
-        default=8_388_608,
-        description="largest request, other than Produce, that Kordon reads because it may name a managed topic",
-        json_schema_extra=RELOADS,
+    unproven_bytes: Annotated[Whole, Field(ge=1_024, le=1 << 20)] = _live(
+        16_384, "bytes of requests that Kordon keeps for a client before its broker has accepted it"
     )
-    request_rows: Annotated[int, BeforeValidator(_whole), Field(ge=100, le=1_000_000)] = Field(
-        default=12_000,
-        description="rows of such a request, Produce included: topics, partitions and whatever else it lists",
+    requests_in_flight: Count = _live(
+        1_000, "requests of one connection that wait for an answer; no more are read meanwhile"
     )
-    unproven_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=1_024, le=1 << 20)] = Field(
-        default=16_384,
-        description="bytes of requests that Kordon keeps for a client before its broker has accepted it",
-        json_schema_extra=RELOADS,
-    )
-    requests_in_flight: Count = Field(
-        default=1_000,
-        description="requests of one connection that wait for an answer; no more are read meanwhile",
-        json_schema_extra=RELOADS,
-    )
-    held_bytes: Bytes = Field(
-        default=268_435_456,
-        description="bytes that one worker holds in memory for all its connections",
-        json_schema_extra=RELOADS,
-    )
-    opened_bytes: Bytes = Field(
-        default=33_554_432,
-        description="unpacked size of one compressed batch that Kordon has to open, where each record counts as at"
+    held_bytes: Bytes = _live(268_435_456, "bytes that one worker holds in memory for all its connections")
+    opened_bytes: Bytes = _fixed(
+        33_554_432,
+        "unpacked size of one compressed batch that Kordon has to open, where each record counts as at"
         " least 128 bytes; a larger batch is passed over",
     )
-    connections: Count = Field(
-        default=10_000, description="client connections of one worker", json_schema_extra=RELOADS
-    )
-    connections_per_address: CountOrNone = Field(
-        default=0,
-        description="client connections of one worker from one IP address; 0: no limit",
-        json_schema_extra=RELOADS,
-    )
-    idle_ms: Milliseconds = Field(
-        default=660_000,
-        description="time without a byte after which a connection is closed; a little over the ten minutes of"
+    connections: Count = _live(10_000, "client connections of one worker")
+    connections_per_address: CountOrNone = _live(0, "client connections of one worker from one IP address; 0: no limit")
+    idle_ms: Milliseconds = _live(
+        660_000,
+        "time without a byte after which a connection is closed; a little over the ten minutes of"
         " connections.max.idle.ms of brokers, so that they decide",
-        json_schema_extra=RELOADS,
     )
-    handshake_ms: Milliseconds = Field(
-        default=10_000,
-        description="time for the TLS handshake and the first complete request",
-        json_schema_extra=RELOADS,
-    )
-    request_ms: Milliseconds = Field(
-        default=60_000,
-        description="time within which a request that has begun must have arrived entirely",
-        json_schema_extra=RELOADS,
-    )
+    handshake_ms: Milliseconds = _live(10_000, "time for the TLS handshake and the first complete request")
+    request_ms: Milliseconds = _live(60_000, "time within which a request that has begun must have arrived entirely")
 
 
 class Draining(ConfigSection):
     """How Kordon stops: listeners first, then connections step by step, each after its last answer."""
 
-    timeout_ms: MillisecondsOrZero = Field(
-        default=30_000,
-        description="time for accepted requests to get their answers before what is left is cut",
-        json_schema_extra=RELOADS,
+    timeout_ms: MillisecondsOrZero = _live(
+        30_000, "time for accepted requests to get their answers before what is left is cut"
     )
-    spread_ms: MillisecondsOrZero = Field(
-        default=2_000,
-        description="time over which connections are closed, so that not all clients reconnect at once",
-        json_schema_extra=RELOADS,
+    spread_ms: MillisecondsOrZero = _live(
+        2_000, "time over which connections are closed, so that not all clients reconnect at once"
     )
 
 
 class Ordering(ConfigSection):
     """Managed topics, whose partitions come and go without breaking the order of a key."""
 
-    enabled: bool = Field(
-        default=True,
-        description="serve managed topics as soon as the cluster has any; false: never, and refuse their clients",
+    enabled: bool = _fixed(
+        True, "serve managed topics as soon as the cluster has any; false: never, and refuse their clients"
     )
-    dialect: bool = Field(
-        default=True,
-        description="speak the dialect with clients of it, which see physical partitions (docs/dialect.md);"
+    dialect: bool = _fixed(
+        True,
+        "speak the dialect with clients of it, which see physical partitions (docs/dialect.md);"
         " false while the cluster has proxies that do not know it",
     )
-    group: str = Field(
-        default="kordon",
+    group: str = _fixed(
+        "kordon",
+        "Kafka group by which the proxies know each other; the same for all proxies of a cluster",
         min_length=1,
         max_length=249,
-        description="Kafka group by which the proxies know each other; the same for all proxies of a cluster",
     )
-    session_ms: Annotated[int, BeforeValidator(_whole), Field(ge=6_000, le=300_000)] = Field(
-        default=10_000,
-        description="time after which the others give up a silent proxy (session.timeout.ms); the brokers'"
+    session_ms: Annotated[Whole, Field(ge=6_000, le=300_000)] = _fixed(
+        10_000,
+        "time after which the others give up a silent proxy (session.timeout.ms); the brokers'"
         " group.min.session.timeout.ms at least",
     )
-    lease_ms: Annotated[int, BeforeValidator(_whole), Field(ge=20_000, le=300_000)] = Field(
-        default=20_000,
-        description="time for which a proxy may serve managed topics after the cluster has last confirmed it,"
+    lease_ms: Annotated[Whole, Field(ge=20_000, le=300_000)] = _fixed(
+        20_000,
+        "time for which a proxy may serve managed topics after the cluster has last confirmed it,"
         " and for which a change of partitions waits for a missing proxy; the same for all"
         " proxies of a cluster",
     )
-    rights_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=1_000)] = Field(
-        default=1_000,
-        description="time for which Kordon uses the broker's answer on what a client may do with a managed"
+    rights_ms: Annotated[Whole, Field(ge=0, le=1_000)] = _fixed(
+        1_000,
+        "time for which Kordon uses the broker's answer on what a client may do with a managed"
         " topic, on the client's connection; used if the cluster has an authorizer, or Kordon"
         " logs in by SASL",
     )
-    client_quotas: bool = Field(
-        default=True,
-        description="hold clients of managed topics to the brokers' producer_byte_rate and consumer_byte_rate"
+    client_quotas: bool = _fixed(
+        True,
+        "hold clients of managed topics to the brokers' producer_byte_rate and consumer_byte_rate"
         " (docs/limitations.md#quotas); false: those bytes have no bound",
     )
-    janitor_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=7 * 86_400_000)] = Field(
-        default=600_000,
-        description="the least min.compaction.lag.ms of compacted managed topics, which Kordon enforces: a"
+    janitor_lag_ms: Annotated[Whole, Field(ge=0, le=7 * 86_400_000)] = _fixed(
+        600_000,
+        "the least min.compaction.lag.ms of compacted managed topics, which Kordon enforces: a"
         " crash of proxies must be over within that time; the same for all proxies of a cluster",
     )
-    group_lag_ms: Annotated[int, BeforeValidator(_whole), Field(ge=0, le=3_600_000)] = Field(
-        default=30_000,
-        description="time after which the leading worker looks again how far groups are behind on managed"
+    group_lag_ms: Annotated[Whole, Field(ge=0, le=3_600_000)] = _fixed(
+        30_000,
+        "time after which the leading worker looks again how far groups are behind on managed"
         " topics (docs/metrics.md); 0: never",
     )
-    group_lag_series: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=100_000)] = Field(
-        default=2_000,
-        description="series of kordon_managed_lag_records; groups without room are reported together",
+    group_lag_series: Annotated[Whole, Field(ge=1, le=100_000)] = _fixed(
+        2_000, "series of kordon_managed_lag_records; groups without room are reported together"
     )
-    individual_commits: bool = Field(
-        default=False,
-        description="take commits of single offsets (docs/dialect.md, accept.individual.commit of KIP-X), on managed"
+    individual_commits: bool = _fixed(
+        False,
+        "take commits of single offsets (docs/dialect.md, accept.individual.commit of KIP-X), on managed"
         " topics and on others; the same for all proxies of a cluster",
     )
-    individual_commit_bytes: Bytes = Field(
-        default=67_108_864,
-        description="memory of one worker for what groups have done offset by offset; beyond it only what closes gaps"
-        " is taken",
+    individual_commit_bytes: Bytes = _fixed(
+        67_108_864,
+        "memory of one worker for what groups have done offset by offset; beyond it only what closes gaps is taken",
     )
-    share_groups: bool = Field(
-        default=False,
-        description="serve share groups on managed topics, each key in order (docs/why/cooperative.md); false: refuse"
+    share_groups: bool = _fixed(
+        False,
+        "serve share groups on managed topics, each key in order (docs/why/cooperative.md); false: refuse"
         " them there; the same for all proxies of a cluster",
     )
-    share_group_bytes: Bytes = Field(
-        default=67_108_864,
-        description="memory of one worker for what share groups have in hand and have done of managed topics; beyond it"
+    share_group_bytes: Bytes = _fixed(
+        67_108_864,
+        "memory of one worker for what share groups have in hand and have done of managed topics; beyond it"
         " nothing more is given",
     )
-    transactions: bool = Field(
-        default=False,
-        description="take transactional writes to managed topics (docs/why/transactions.md); false: refuse them, and"
+    transactions: bool = _fixed(
+        False,
+        "take transactional writes to managed topics (docs/why/transactions.md); false: refuse them, and"
         " while the cluster has proxies that do not know them; the same for all proxies of a cluster",
     )
 
@@ -509,40 +424,37 @@ class Ordering(ConfigSection):
 class Decisions(ConfigSection):
     """The decision log: what Kordon decided for managed topics, on record (docs/decisions.md)."""
 
-    to: Literal["none", "topic", "files"] = Field(
-        default="none", description="where decisions go: the topic `__kordon.decisions`, files, or nowhere"
+    to: Literal["none", "topic", "files"] = _fixed(
+        "none", "where decisions go: the topic `__kordon.decisions`, files, or nowhere"
     )
-    run_ms: Annotated[int, BeforeValidator(_whole), Field(ge=10, le=600_000)] = Field(
-        default=1_000,
-        description="time for which decisions that continue each other become one record; longer means fewer"
-        " records, seen later",
+    run_ms: Annotated[Whole, Field(ge=10, le=600_000)] = _fixed(
+        1_000,
+        "time for which decisions that continue each other become one record; longer means fewer records, seen later",
     )
-    queue_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(
-        default=33_554_432,
-        description="bytes of decisions of one worker that wait to be written; what comes beyond is dropped,"
-        " and a gap records it",
+    queue_bytes: Annotated[Whole, Field(ge=65_536, le=2**40)] = _fixed(
+        33_554_432,
+        "bytes of decisions of one worker that wait to be written; what comes beyond is dropped, and a gap records it",
     )
-    partitions: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=1_000)] = Field(
-        default=3, description="partitions of the topic, when Kordon creates it; a worker writes to one of them"
+    partitions: Annotated[Whole, Field(ge=1, le=1_000)] = _fixed(
+        3, "partitions of the topic, when Kordon creates it; a worker writes to one of them"
     )
-    replication: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=32)] = Field(
-        default=3, description="copies of the topic, when Kordon creates it; fewer if there are fewer brokers"
+    replication: Annotated[Whole, Field(ge=1, le=32)] = _fixed(
+        3, "copies of the topic, when Kordon creates it; fewer if there are fewer brokers"
     )
-    retention_ms: Annotated[int, BeforeValidator(_whole), Field(ge=60_000, le=2**53)] = Field(
-        default=604_800_000, description="retention.ms of the topic, when Kordon creates it"
+    retention_ms: Annotated[Whole, Field(ge=60_000, le=2**53)] = _fixed(
+        604_800_000, "retention.ms of the topic, when Kordon creates it"
     )
-    oauth_claim: str = Field(
-        default="sub",
+    oauth_claim: str = _fixed(
+        "sub",
+        "claim by which tokens of OAUTHBEARER name their users, as sasl.oauthbearer.sub.claim.name of the brokers",
         min_length=1,
-        description="claim by which tokens of OAUTHBEARER name their users, as"
-        " sasl.oauthbearer.sub.claim.name of the brokers",
     )
-    folder: Folder | None = Field(default=None, description="folder of the files; it must be there")
-    file_bytes: Annotated[int, BeforeValidator(_whole), Field(ge=65_536, le=2**40)] = Field(
-        default=67_108_864, description="size at which a worker begins another file"
+    folder: Folder | None = _fixed(None, "folder of the files; it must be there")
+    file_bytes: Annotated[Whole, Field(ge=65_536, le=2**40)] = _fixed(
+        67_108_864, "size at which a worker begins another file"
     )
-    files: Annotated[int, BeforeValidator(_whole), Field(ge=2, le=100_000)] = Field(
-        default=32, description="files kept in the folder, of all workers; the oldest go first"
+    files: Annotated[Whole, Field(ge=2, le=100_000)] = _fixed(
+        32, "files kept in the folder, of all workers; the oldest go first"
     )
 
 
@@ -551,12 +463,12 @@ class Config(ConfigSection):
 
     upstream: Upstream = Field(description="the cluster behind Kordon")
     listen: Listen = Field(description="where clients reach Kordon")
-    admin: Admin = Field(default=Admin(), description="health, metrics and status over HTTP")
-    workers: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=256)] = Field(
-        default=1, description="processes that share the ports; each is a full proxy with its own limits"
+    admin: Admin = _fixed(Admin(), "health, metrics and status over HTTP")
+    workers: Annotated[Whole, Field(ge=1, le=256)] = _fixed(
+        1, "processes that share the ports; each is a full proxy with its own limits"
     )
-    log: Log = Field(default=Log(), description="what is logged, to standard error")
-    limits: Limits = Field(default=Limits(), description="what one client, or all, may take")
-    drain: Draining = Field(default=Draining(), description="how Kordon stops")
-    ordering: Ordering = Field(default=Ordering(), description="managed topics")
-    decisions: Decisions = Field(default=Decisions(), description="the decision log")
+    log: Log = _fixed(Log(), "what is logged, to standard error")
+    limits: Limits = _fixed(Limits(), "what one client, or all, may take")
+    drain: Draining = _fixed(Draining(), "how Kordon stops")
+    ordering: Ordering = _fixed(Ordering(), "managed topics")
+    decisions: Decisions = _fixed(Decisions(), "the decision log")
