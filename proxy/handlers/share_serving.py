@@ -246,12 +246,14 @@ class ShareServing:
             return
         if acquired.records:
             served.partition.free.wake()
-            await self._fill(group, served, acquired)
+            await self._fill(session, group, served, acquired)
             if self._journal.is_on and served.given:
                 sharer = _sharer(session, served.partition, served.topic.name)
                 self._journal.note(share_given(sharer, served.given))
 
-    async def _fill(self, group: OpenedGroup, served: ServedPartition, acquired: Acquired) -> None:
+    async def _fill(
+        self, session: ShareSession, group: OpenedGroup, served: ServedPartition, acquired: Acquired
+    ) -> None:
         """Adds the bytes of records; what cannot be had in time is given again when its lock has expired."""
         pieces, left = served.ahead.pick({each.offset for each in acquired.records})
         where = (served.topic.name, served.which.number)
@@ -262,9 +264,11 @@ class ShareServing:
             if still == left:
                 break
             pieces, left = [*pieces, *more], still
+        had = [each for each in acquired.records if each.offset not in left]
         if clock() <= acquired.send_before:
-            served.records = sorted(pieces, key=_base_offset)
-            served.given = [each for each in acquired.records if each.offset not in left]
+            served.records, served.given = sorted(pieces, key=_base_offset), had
+        else:
+            served.partition.not_sent(session.name, had)
 
     async def _look(self, group: OpenedGroup, served: Sequence[ServedPartition], seconds: float) -> bool:
         """Reads on, and waits until there is something new; returns whether there may be."""

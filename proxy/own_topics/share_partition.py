@@ -296,9 +296,17 @@ class SharePartition:
         outcomes["archived"] += sum(len(each.ended) for each in wanted.outcomes)
         outcomes["missed"] += len(offsets) - len(records)
         if clock() > send_before:
+            self.not_sent(wish.member, records)
             return Acquired()
         outcomes["given"] += len(records)
         return Acquired(records, send_before)
+
+    def not_sent(self, session: str, records: Iterable[GivenRecord]) -> None:
+        """Takes note that a member was not given what it was to have: it is free again, and the try does not count.
+
+        Without that, a worker that is slow for minutes would archive records that nobody has seen.
+        """
+        self.state.void(session, [each.offset for each in records])
 
     async def _write(self, said: Sequence[Said]) -> list[str]:
         """Writes records, and reads them back; raises UpstreamUnavailable if the log was lost meanwhile."""

@@ -196,7 +196,10 @@ class Worker:
         locks = keys[len(wanted.outcomes) :]
         state = self.reader.of(asked.life)
         found = given(state, window, locks)
-        return Answer(code, found if self.is_in_time(world.now - began) else (), state.incarnation)
+        if not self.is_in_time(world.now - began):
+            state.void(asked.member, [each.offset for each in found])
+            return Answer(code, (), state.incarnation)
+        return Answer(code, found, state.incarnation)
 
     def is_in_time(self, seconds: float) -> bool:
         """Whether records may be given away so long after their locks were made: the locks run."""

@@ -131,6 +131,17 @@ class Locks:
                     self.in_hand -= not held.is_over
                     held.is_over = True
 
+    def void(self, member: str, offsets: Iterable[int]) -> None:
+        """Ends locks whose records never reached their member: these may be given at once, and the try does not count.
+
+        Only this worker knows that. Others wait until the lock has expired, and count the try.
+        """
+        for offset in offsets:
+            held = self._held.get(offset)
+            if held is not None and held.member == member and not held.is_over:
+                self.in_hand -= 1
+                held.is_over, held.tries = True, held.tries - 1
+
     def take_out(self, key: str) -> None:
         """A lock has been taken out of the log."""
         lock = self._standing.pop(key, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from kordon.proxy.ordering.claims import NO_OFFSET, Claim, Done, Place, Start
@@ -82,6 +83,10 @@ class ShareState:
             self._of(said.incarnation).end(said)
         else:
             self.place.apply(key, offset, said, size=size)
+
+    def void(self, member: str, offsets: Iterable[int]) -> None:
+        """Takes note that records for which a member has a lock were not given to it (`locks.py`)."""
+        self.locks.void(member, offsets)
 
     def _of(self, incarnation: int) -> Locks:
         return self._locks.setdefault(incarnation, Locks())
