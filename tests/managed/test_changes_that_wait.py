@@ -12,6 +12,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
+from kordon.testing.waiting import wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -29,6 +30,7 @@ def test_a_change_that_waits_for_a_dead_proxy_shows_how_long_and_for_what(unled_
         create_managed(first.bootstrap, "waits")
         with ProxyProcess.start(bootstrap, program=PROGRAM) as second:
             assert first.leads()
+            wait_until("both hold leases", lambda: len(first.topics()["control"]["members"]) == 2)
             second.kill()
             admin = AdminClient({"bootstrap.servers": first.bootstrap})
             change = resize(admin, "waits", 6)
@@ -47,6 +49,6 @@ def test_a_change_that_waits_for_a_dead_proxy_shows_how_long_and_for_what(unled_
         stages = {stage for stage, _ in seen}
         assert Stage.PAUSING.value in stages or Stage.WAITING.value in stages
         assert stages <= {NOT_BEGUN, *(each.value for each in Stage)}
-        assert waits(first) == []
+        wait_until("nothing waits any more", lambda: not waits(first))
         assert 0 < max(leases) <= LEASE_SECONDS
         assert first.metric("kordon_managed_pause_seconds_count", topic="waits") >= 1

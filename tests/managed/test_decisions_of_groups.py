@@ -35,8 +35,9 @@ from confluent_kafka import Consumer
 
 consumer = Consumer(json.loads(sys.argv[1]))
 consumer.subscribe([sys.argv[2]])
-while not (read := consumer.consume(20, 1.0)):
-    pass
+read = []
+while len(read) < 20:
+    read += consumer.consume(20 - len(read), 1.0)
 consumer.commit(message=read[0], asynchronous=False)
 consumer.commit(asynchronous=False)
 print("committed", flush=True)
