@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from kordon.proxy.commands.topics_target import (
     brokers_of,
     connection_options,
 )
+from kordon.proxy.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from kordon.proxy.commands.decisions_found import Name
@@ -41,7 +41,7 @@ _USER: Final = "User:"
 def _moment(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """Reads a point in time, in milliseconds since 1970."""
     try:
-        return None if value is None else moment_ms(value, round(time.time() * 1000))
+        return None if value is None else moment_ms(value, now_ms())
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
 

@@ -6,7 +6,6 @@ It asks the brokers, not Kordon: from clients of Kordon `__kordon.individual_com
 from __future__ import annotations
 
 import json
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Unpack
 
@@ -15,6 +14,7 @@ import click
 from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import shown
 from kordon.proxy.commands.asked_cluster import AskedCluster, broker_options
+from kordon.proxy.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from kordon.proxy.commands.topics_target import TargetFlags
@@ -61,9 +61,9 @@ def gaps(group: str, *, as_json: bool, **target: Unpack[TargetFlags]) -> None:
     elif not found:
         click.echo(f"Group {shown(group)} has left nothing open behind what it has done.")
     else:
-        now_ms = round(time.time() * 1000)
+        at_ms = now_ms()
         for each in found:
-            click.echo(shown(_line(each, now_ms)))
+            click.echo(shown(_line(each, at_ms)))
 
 
 def _facts(row: OpenRanges) -> dict[str, object]:
@@ -81,13 +81,13 @@ def _facts(row: OpenRanges) -> dict[str, object]:
     }
 
 
-def _line(row: OpenRanges, now_ms: int) -> str:
+def _line(row: OpenRanges, at_ms: int) -> str:
     ranges = [f"{begin}" if begin == end - 1 else f"{begin} to {end - 1}" for begin, end in row.open[:_SHOWN]]
     more = len(row.open) - len(ranges)
     told = ", ".join(ranges) + (f" and {counted(more, 'range')} more" if more else "")
     holder = row.holder
     whose = f"{holder.client_id} at {holder.host} has it" if holder is not None else "no member has it now"
-    age = _age(max(0, now_ms - row.since_ms) // 1000)
+    age = _age(max(0, at_ms - row.since_ms) // 1000)
     return f"{row.topic}-{row.partition}: open for {age}: {told}; {counted(row.done, 'offset')} done behind; {whose}"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING, Final, TypeVar, Unpack
 
 import click
@@ -12,6 +11,7 @@ from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import shown
 from kordon.proxy.commands.command_parts import Failed
 from kordon.proxy.commands.topics_target import TargetFlags, TargetUnknown, connection_options, target_of
+from kordon.proxy.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -74,8 +74,8 @@ def list_(**target: Unpack[TargetFlags]) -> None:
       kordon sources list --bootstrap kafka:9092
     """  # noqa: D301
     found = _ask(target, "listing", lambda client: client.sources())
-    now_ms = time.time_ns() // 1_000_000
-    rows = [_listed(source, now_ms) for source in found]
+    at_ms = now_ms()
+    rows = [_listed(source, at_ms) for source in found]
     _print(("GROUP", "SOURCE TOPIC", "STATE", "POINTS", "NEWEST"), rows, nothing="no group has restart points")
 
 
@@ -97,8 +97,8 @@ def describe(topic: str, group: str | None, **target: Unpack[TargetFlags]) -> No
     click.echo(
         shown(f"group {found.group_id} on {topic}: {found.state or 'unknown'}, {counted(found.members, 'member')}")
     )
-    now_ms = time.time_ns() // 1_000_000
-    rows = [_described(number, row, now_ms) for number, row in sorted(found.partitions.items())]
+    at_ms = now_ms()
+    rows = [_described(number, row, at_ms) for number, row in sorted(found.partitions.items())]
     _print(("PARTITION", "NUMBER", "AGE", "OWNER", "RESTART POINT"), rows, nothing="")
     damaged = sorted(number for number, row in found.partitions.items() if row.trouble)
     if damaged:

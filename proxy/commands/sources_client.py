@@ -30,6 +30,7 @@ from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.kafka.brokers import QUESTIONS, Brokers, CoordinatorKind
 from kordon.proxy.kafka.ends import TopicsRefused, refuse
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.proxy.runtime.clock import now_ms
 
 _Request = TypeVar("_Request", bound=Row)
 _Response = TypeVar("_Response", bound=Row)
@@ -186,7 +187,7 @@ class SourcesClient:
                 f"{source.topic} has the partitions 0 to {len(source.partitions) - 1}, and no {partition}"
             )
         known = source.partitions[partition].point or Point()
-        point = Point(known.number + 1, text, known.owner, time.time_ns() // 1_000_000)
+        point = Point(known.number + 1, text, known.owner, now_ms())
         row = OffsetCommitRequestPartition(
             partition_index=partition, committed_offset=OFFSET, committed_metadata=build(point)
         )

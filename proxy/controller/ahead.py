@@ -25,6 +25,7 @@ from kordon.proxy.ordering.known_topics import KnownTopics
 from kordon.proxy.ordering.next_images import Ahead, NextImages
 from kordon.proxy.ordering.records import image_key
 from kordon.proxy.ordering.tail import Tail
+from kordon.proxy.runtime.clock import now_ms
 
 log = structlog.get_logger(__name__)
 
@@ -152,9 +153,9 @@ class WhoWrote:
         ends = {q: snapshot.ends.log_end_offset for q, (snapshot, _) in found.items()}
         self.moved = any(before.get(q, end) != end for q, end in ends.items())
         before |= ends
-        now_ms = round(time.time() * 1000)
+        seen_ms = now_ms()
         return {
-            q: Producers(ends[q], tail.written, bool(tail.in_transaction), tail.leader_epoch, now_ms)
+            q: Producers(ends[q], tail.written, bool(tail.in_transaction), tail.leader_epoch, seen_ms)
             for q, tail in kept.tails.items()
             if q in found and found[q][0].is_cut and tail.position == ends[q]
         }
@@ -163,13 +164,13 @@ class WhoWrote:
         topic, images, tails = command.topic, command.images, dict[int, Tail]()
         for q in sorted(command.partitions):  # one after the other: their answers are large
             snapshot = await self._ends.snapshot(topic, q)
-            read_ms = round(time.time() * 1000)
+            read_ms = now_ms()
             tail = tails[q] = Tail(snapshot.log_end_before, snapshot.ends.leader_epoch)
             for run in snapshot.producers.runs():
                 images.add(q, [(row.producer_id, row.producer_epoch, row.last_sequence) for row in run], read_ms)
                 tail.in_transaction |= {row.producer_id for row in run if row.in_transaction}
                 await self._put_down(known, topic, images, _RECORDS_OF_A_COMMIT)
-        for _ in images.carry(round(time.time() * 1000)):
+        for _ in images.carry(now_ms()):
             await self._put_down(known, topic, images, _RECORDS_OF_A_COMMIT)
         await self._put_down(known, topic, images, 1)
         record = self._ledger.topics.get(topic)
@@ -227,5 +228,5 @@ async def _all_of(snapshot: Snapshot) -> Producers:
         written.update((row.producer_id, (row.producer_epoch, row.last_sequence)) for row in run)
         in_transaction = in_transaction or any(row.in_transaction for row in run)
         await asyncio.sleep(0)
-    ends, read_ms = snapshot.ends, round(time.time() * 1000)
+    ends, read_ms = snapshot.ends, now_ms()
     return Producers(ends.log_end_offset, written, in_transaction, ends.leader_epoch, read_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 from uuid import UUID
 
@@ -20,6 +19,7 @@ from kordon.proxy.ordering.findings import topic_gone
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.wishes import Delete
 from kordon.proxy.own_topics.layouts_writer import Fenced
+from kordon.proxy.runtime.clock import now_ms
 
 log = structlog.get_logger(__name__)
 
@@ -88,7 +88,7 @@ class Bindings:
         if change is not None and change.stage not in (Stage.PAUSING, Stage.OLDER):
             return  # it fails, as there is no such topic, and is found again
         is_announced = Delete(topic) in self._open_wishes.all
-        finding = None if is_announced else topic_gone(record.layout, successor, round(time.time() * 1000))
+        finding = None if is_announced else topic_gone(record.layout, successor, now_ms())
         try:
             await self._unmanaging.let_go(topic, finding)
             if finding is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 
 import structlog
@@ -39,7 +38,7 @@ from kordon.proxy.ordering.findings import records_lost
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.records import FenceRecord, OutcomeRecord, TopicRecord
 from kordon.proxy.own_topics.layouts_writer import Records
-from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.clock import clock, now_ms
 from kordon.proxy.topics.managed_topics import face_of
 
 log = structlog.get_logger(__name__)
@@ -233,8 +232,3 @@ class ChangeSteps:
         except (TimeoutError, UpstreamUnavailable) as error:
             log.warning("cuts_unread", topic=topic, error=str(error) or f"no end stood still in {CUT_SECONDS} s")
             return None
-
-
-def now_ms() -> int:
-    """Returns the wall clock, in milliseconds since 1970."""
-    return round(time.time() * 1000)

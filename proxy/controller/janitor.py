@@ -20,7 +20,7 @@ from kordon.proxy.ordering.findings import compacted_without_janitor
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FindingRecord, JanitorRecord, why_no_more
 from kordon.proxy.own_topics.layouts_writer import Fenced
-from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.clock import clock, now_ms
 from kordon.proxy.runtime.log_limits import client_log
 
 log = structlog.get_logger(__name__)
@@ -147,7 +147,7 @@ class Janitors:
             except UpstreamUnavailable as error:
                 log.debug("configs_not_looked_at", topic=layout.topic, error=str(error))
                 continue
-            found[layout.topic] = compacted_without_janitor(layout, round(time.time() * 1000)) if is_so else None
+            found[layout.topic] = compacted_without_janitor(layout, now_ms()) if is_so else None
         await self._ledger.hold_findings("compacted_without_janitor", found)
 
     def _begin(self, topic: str, topic_id: UUID) -> None:

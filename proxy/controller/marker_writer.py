@@ -5,7 +5,6 @@ Fences wait for these writes as for those of clients. Whether one may go out is 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
@@ -14,6 +13,7 @@ from kordon.proxy.core.errors import KordonError
 from kordon.proxy.kafka.batches import NO_COMPRESSION, ZSTD, BatchIdentity, Copy, build_copies, size_of_copy
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.producer import BatchRefused, Producer, new_identity
+from kordon.proxy.runtime.clock import now_ms
 
 _PURPOSE: Final = "janitor"
 _BATCH_BYTES: Final = 64 * 1024
@@ -66,11 +66,10 @@ class MarkerWriter:
 
     async def _is_refused_alone(self, place: _Place, copy: Copy) -> bool:
         """Tries all that can be done: what came compressed may be too large without, or its time too long ago."""
-        now_ms = time.time_ns() // 1_000_000
         return (
             await self._is_refused(place, [copy])
             and await self._is_refused(place, [copy], ZSTD)
-            and await self._is_refused(place, [copy._replace(timestamp_ms=now_ms)], ZSTD)
+            and await self._is_refused(place, [copy._replace(timestamp_ms=now_ms())], ZSTD)
         )
 
     async def _is_refused(self, place: _Place, run: Sequence[Copy], codec: int = NO_COMPRESSION) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -12,7 +11,7 @@ from kordon.proxy.ordering.findings import not_mended
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import FindingRecord, TopicRecord, why_never
 from kordon.proxy.own_topics.layouts_writer import Fenced
-from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.clock import clock, now_ms
 
 
 class Mending:
@@ -43,7 +42,7 @@ class Mending:
         if not why:
             return True
         self._not_mended[layout.topic] = (layout.epoch, dict(shortened))
-        finding = not_mended(layout, shortened, why, round(time.time() * 1000))
+        finding = not_mended(layout, shortened, why, now_ms())
         self._tasks.start(self._find(finding), name=f"tell what is wrong with {layout.topic}")
         return False
 

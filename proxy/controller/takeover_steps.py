@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.records import BehindRecord, TopicRecord
 from kordon.proxy.ordering.takeover import TakeoverStep, is_shared, next_step, shown
 from kordon.proxy.own_topics.layouts_writer import Fenced
-from kordon.proxy.runtime.clock import clock
+from kordon.proxy.runtime.clock import clock, now_ms
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +37,7 @@ class TakeoverSteps:
             takeover = record.takeover
             if takeover is None or controller is None or topic in controller.changes or topic in self._ledger.busy:
                 continue
-            step = next_step(record.layout, takeover, round(time.time() * 1000))
+            step = next_step(record.layout, takeover, now_ms())
             if step is TakeoverStep.CUT and is_shared(record.layout):
                 if self._looks.is_due(topic, record.layout.epoch):
                     self._start(record, self._cut_if_groups_are_near)
@@ -80,7 +79,7 @@ class TakeoverSteps:
     async def _begin_transition(self, record: TopicRecord) -> None:
         """Lets the time of the old view run: every proxy shows V by now."""
         assert record.takeover is not None, "it is being taken over"
-        await self._ledger.renew(replace(record, takeover=shown(record.takeover, round(time.time() * 1000))))
+        await self._ledger.renew(replace(record, takeover=shown(record.takeover, now_ms())))
 
     async def _cut_if_groups_are_near(self, record: TopicRecord) -> None:
         """Moves all to their homes once no group is far behind: v >= N waits from then on until all have caught up."""

@@ -27,6 +27,7 @@ from kordon.proxy.kafka.opening import Opener
 from kordon.proxy.ordering.janitor import FormerHomes, KnownKeys, Visible, marker_id
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.reading import Hidden
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -315,8 +316,8 @@ class TopicJanitor:
         layout = self._layout()
         if layout is None:
             raise NotNow(f"{self._topic} was let go")
-        now_ms = time.time_ns() // 1_000_000
-        copies = [Copy(key, None, now_ms) for key in keys]
+        written_ms = now_ms()
+        copies = [Copy(key, None, written_ms) for key in keys]
         tagged, may = partial(marker_id, layout.epoch), partial(self._tools.may, self._topic, layout.epoch, fence)
         refused = await self._tools.writes.write(self._topic, partition, copies, tagged, may)
         for copy in refused:

@@ -8,7 +8,6 @@ offset of its log, and each change of the topic.
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Final
 
 import structlog
@@ -17,6 +16,7 @@ from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.ordering.findings import transactions_unverified
+from kordon.proxy.runtime.clock import now_ms
 
 log = structlog.get_logger(__name__)
 
@@ -43,9 +43,9 @@ class Verifying:
         except (TopicsRefused, UpstreamUnavailable) as error:
             log.debug("verification_not_looked_at", error=str(error))
             return
-        now_ms, wrong = round(time.time() * 1000), having if brokers else frozenset[str]()
+        seen_ms, wrong = now_ms(), having if brokers else frozenset[str]()
         found = {
-            topic: transactions_unverified(topic, brokers, now_ms) if topic in wrong else None
+            topic: transactions_unverified(topic, brokers, seen_ms) if topic in wrong else None
             for topic in self._ledger.topics
         }
         await self._ledger.hold_findings("transactions_unverified", found)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from time import time
 from typing import Final
 
 from kordon.codecs.decision import Decision, Kind
@@ -23,6 +22,7 @@ from kordon.proxy.decisions.crossed_answers import CrossedAnswers
 from kordon.proxy.decisions.events import NO_GROUP, NOTHING, Given, OwnError, ReadingMember
 from kordon.proxy.decisions.runs import Client, ReadRun, RefusalRun, Run, WriteRun
 from kordon.proxy.ordering.write_sequencer import Write
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 MOST_RUNS: Final = 100_000
@@ -42,10 +42,10 @@ class Journal:
     is_on = True
     """Whether decisions are recorded. Ask it before you collect evidence only for them."""
 
-    def __init__(self, backlog: Backlog, run_ms: int, now_ms: Callable[[], int] | None = None) -> None:
+    def __init__(self, backlog: Backlog, run_ms: int, now_ms: Callable[[], int] = now_ms) -> None:
         self.backlog = backlog
         self._run_ms = run_ms
-        self._now_ms = now_ms or wall_clock_ms
+        self._now_ms = now_ms
         self._numbers = itertools.count(1)
         self._open: dict[Run, None] = {}
         """Open runs, the oldest first."""
@@ -182,7 +182,7 @@ class NoJournal(Journal):
     is_on = False
 
     def __init__(self) -> None:
-        super().__init__(Backlog("", "", 0, wall_clock_ms), run_ms=0)
+        super().__init__(Backlog("", "", 0, now_ms), run_ms=0)
 
     def named(self, client: Client, client_id: str | None, principal: str | None = None) -> None:
         """Notes a connection's client id and user: quotas look at them, too."""
@@ -211,11 +211,6 @@ class NoJournal(Journal):
 
     def refused(self, client: Client, error: OwnError) -> None:
         """Does nothing."""
-
-
-def wall_clock_ms() -> int:
-    """Returns the time of day, in milliseconds since 1970."""
-    return int(time() * 1000)
 
 
 NO_JOURNAL: Final = NoJournal()

@@ -15,12 +15,13 @@ import structlog
 
 from kordon.proxy.config.config import Decisions
 from kordon.proxy.decisions.backlog import Backlog
-from kordon.proxy.decisions.journal import Journal, wall_clock_ms
+from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.decisions.sinks import RecordTooLarge, Sink, SinkFailed
 from kordon.proxy.decisions.to_files import Files
 from kordon.proxy.decisions.to_topic import TopicSink
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.topology import Topology
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.tasks import Tasks
 
 log = structlog.get_logger(__name__)
@@ -53,7 +54,7 @@ class Recorder:
     """
 
     def __init__(self, worker: str, sink: Sink, config: Decisions) -> None:
-        self.backlog = Backlog(socket.gethostname(), worker, config.queue_bytes, wall_clock_ms, self._want)
+        self.backlog = Backlog(socket.gethostname(), worker, config.queue_bytes, now_ms, self._want)
         self.journal = Journal(self.backlog, config.run_ms)
         self.written = 0
         self.failures = 0
@@ -71,7 +72,7 @@ class Recorder:
     def lag_seconds(self) -> float:
         """The age of the oldest unwritten decision; without one, the age at which the last one was written."""
         oldest = self.backlog.oldest_ms
-        return self._delay_seconds if oldest is None else max(0.0, (wall_clock_ms() - oldest) / 1000)
+        return self._delay_seconds if oldest is None else max(0.0, (now_ms() - oldest) / 1000)
 
     def start(self) -> None:
         """Begins to write."""
@@ -135,7 +136,7 @@ class Recorder:
         self.backlog.written(values)
         self.written += len(values)
         if oldest_ms is not None:
-            self._delay_seconds = max(0.0, (wall_clock_ms() - oldest_ms) / 1000)
+            self._delay_seconds = max(0.0, (now_ms() - oldest_ms) / 1000)
 
     async def _write_alone(self, value: bytes) -> None:
         try:

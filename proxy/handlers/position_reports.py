@@ -9,7 +9,6 @@ read (`own_topics/group_positions.py`), unless it says what stands there, and an
 from __future__ import annotations
 
 import asyncio
-import time
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,6 +34,7 @@ from kordon.proxy.handlers.position_decisions import decisions_of, known_before
 from kordon.proxy.handlers.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey
 from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions, TopicReport
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.log_limits import client_log
 
 log = client_log(__name__)
@@ -120,7 +120,7 @@ class MemberReports:
     def __init__(
         self,
         kept: ReportLog,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        now_ms: Callable[[], int] = now_ms,
         journal: Journal = NO_JOURNAL,
     ) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from kordon.codecs.errors import WireError
 from kordon.codecs.records import HEADER_BYTES, BatchHeader, ControlType, batches, parse_control_batch
 from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import records_of
+from kordon.proxy.runtime.clock import now_ms
 
 MOST_UNPACKED_BYTES: Final = 4 * 1024 * 1024
 """Of a compressed batch, which Kordon's own never are; somebody may have restored a log with such."""
@@ -79,8 +79,8 @@ def build_batch(
         is_transactional: Whether it belongs to a transaction.
         codec: By which it is compressed.
     """
-    now_ms = time.time_ns() // 1_000_000
-    copies = [Copy(entry.key.encode(), entry.value, now_ms) for entry in entries]
+    written_ms = now_ms()
+    copies = [Copy(entry.key.encode(), entry.value, written_ms) for entry in entries]
     return build_copies(copies, identity, is_transactional=is_transactional, codec=codec)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Collection
 from typing import Final
@@ -13,6 +12,7 @@ from kordon.proxy.member.leadership import Leadership
 from kordon.proxy.ordering.findings import layout_lost, layout_unreadable
 from kordon.proxy.ordering.layouts_state import LayoutsState
 from kordon.proxy.ordering.records import FindingRecord, Unreadable, Value, kind_of, topic_of
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopics
 
@@ -100,7 +100,7 @@ class Findings:
             return
         if why is not None:
             make = layout_lost if is_lost else layout_unreadable
-            self.unserved[topic] = finding = make(topic, why, round(time.time() * 1000))
+            self.unserved[topic] = finding = make(topic, why, now_ms())
             log.error("finding", kind=finding.kind, topic=topic, detail=finding.text)
             self._count(finding)
         else:

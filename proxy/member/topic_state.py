@@ -5,7 +5,6 @@ Every worker knows it: wishes, fences and takeovers stand in the layouts. Only t
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from math import ceil
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from kordon.codecs.counted import counted
 from kordon.codecs.shown_text import cut
 from kordon.proxy.ordering.changes import Stage
 from kordon.proxy.ordering.wishes import Manage, Resize
+from kordon.proxy.runtime.clock import now_ms
 
 if TYPE_CHECKING:
     from kordon.proxy.member.control_state import ControlState
@@ -93,7 +93,7 @@ def waits_for(control: ControlState, change: Change | None, *, is_fenced: bool) 
         missing = sorted(control.members.get(each, each[:8]) for each in control.members.keys() - change.told_to)
         return f"waits until {', '.join(missing) or 'every proxy'} knows of it"
     if change is not None and change.stage is Stage.OLDER and change.left:
-        return older_in_words(change, round(time.time() * 1000))
+        return older_in_words(change, now_ms())
     if is_fenced:
         return "holds the writes of partitions that change"
     if control.awaited and (change is None or change.stage is Stage.WAITING):

@@ -24,6 +24,7 @@ from kordon.proxy.ordering.segments import Segment, SegmentId
 from kordon.proxy.ordering.streams import is_physical, shown_partition
 from kordon.proxy.ordering.takeover import NEAR_RECORDS, is_shared
 from kordon.proxy.ordering.wishes import Resize, Wish
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import ManagedTopic, face_of
 
 _MOST_TRANSACTIONS: Final = 100
@@ -226,7 +227,7 @@ def _sentence(change: Change, control: ControlState) -> str:
         f" for {facts['seconds']:g} s{attempt}"
         + (f"; {waits} missing" if waits else "")
         + (f", at most {left:g} s more" if (left := facts["lease_seconds_left"]) else "")
-        + (f"; {older_in_words(change, round(time.time() * 1000))}. {facts['cure']}" if change.left else "")
+        + (f"; {older_in_words(change, now_ms())}. {facts['cure']}" if change.left else "")
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from kordon.proxy.member.control_state import ControlState, state_of
 from kordon.proxy.ordering import findings, records
 from kordon.proxy.ordering.reading import Hidden
 from kordon.proxy.process.waits import seconds_by_stage, waited_for
+from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.families import Family, counter, gauge, histogram
 from kordon.proxy.runtime.metrics import WORKER
 
@@ -72,7 +72,7 @@ MANAGED: Final[tuple[Family[ManagedLook], ...]] = (
     gauge("kordon_managed_serving", lambda m: m.control.serves,
           "1 while this worker may serve managed topics, else 0."),
     gauge("kordon_managed_leading", lambda m: m.role is not None, "1 while this worker is the controller, else 0."),
-    gauge("kordon_managed_change_seconds", lambda m: seconds_by_stage(m.topics, m.control, round(time.time() * 1000)),
+    gauge("kordon_managed_change_seconds", lambda m: seconds_by_stage(m.topics, m.control, now_ms()),
           "How long a change or takeover of a topic has been under way, by what it waits for now.", "topic", "stage"),
     gauge("kordon_managed_takeover_groups", lambda m: waited_for(m.topics) if m.role is not None else {},
           "Groups that a takeover waits for.", "topic"),
