@@ -18,10 +18,10 @@ from kordon.proxy.controller.takeover_steps import TakeoverSteps
 from kordon.proxy.controller.takeovers import NotQuiesced
 from kordon.proxy.controller.transacting import Transacting
 from kordon.proxy.controller.unmanaging import Unmanaging
-from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.core.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.kafka.topics_admin import TopicsRefused
 from kordon.proxy.ordering.changes import Change
-from kordon.proxy.ordering.findings import why_no_second, why_withdrawn
+from kordon.proxy.ordering.findings import why_no_second, why_too_old, why_withdrawn
 from kordon.proxy.ordering.floors import with_floors
 from kordon.proxy.ordering.hashing import why_not
 from kordon.proxy.ordering.layout import Layout
@@ -164,6 +164,9 @@ class WishQueue:
             await self._open_wishes.conclude(topic, OutcomeRecord(refusal.code, str(refusal)))
         except NotQuiesced as refusal:
             await self._open_wishes.conclude(topic, OutcomeRecord(Code.INVALID_REQUEST, str(refusal)))
+        except NoCommonVersion as error:
+            # Brokers are too old: to try again would bring the same, while whoever asked waits.
+            await self._open_wishes.conclude(topic, OutcomeRecord(Code.UNSUPPORTED_VERSION, why_too_old(error)))
         except UpstreamUnavailable as error:
             log.warning("wish_delayed", wish=wish_id, topic=topic, error=str(error))
             self._open_wishes.postpone(topic)  # begun again with the next tick

@@ -16,11 +16,12 @@ from uuid import UUID
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import response
 from kordon.codecs.row import Row
-from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.core.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.api_handler import ApiHandler, AskedT, Handled, HeldRequest, ServedRequest, ToldT
 from kordon.proxy.kafka.ends import TopicsRefused
 from kordon.proxy.kafka.operations import Operation
+from kordon.proxy.ordering.findings import why_too_old
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.source_records import SourceWish
 from kordon.proxy.ordering.wishes import Manage, Wish
@@ -112,6 +113,8 @@ class WishedApi(ApiHandler, Generic[AskedT, ToldT]):
             return await (self._check if only_checked else self._fulfil)(wish)
         except TopicsRefused as error:
             return OutcomeRecord(error.code, str(error))
+        except NoCommonVersion as error:
+            return OutcomeRecord(Code.UNSUPPORTED_VERSION, why_too_old(error))
         except UpstreamUnavailable as error:
             return OutcomeRecord(Code.REQUEST_TIMED_OUT, str(error))
 

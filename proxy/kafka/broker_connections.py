@@ -75,19 +75,24 @@ class BrokerConnections:
             versions: The newest of these that the broker speaks is used.
 
         Raises:
+            NoCommonVersion: No broker speaks any of the versions.
             UpstreamUnavailable: No broker is known, or none answers.
         """
-        errors: list[str] = []
+        failed: dict[int, Exception] = {}
         for node_id in self._best_first(purpose):
             try:
                 async with asyncio.timeout(_ANY_SECONDS):
                     client = await self.to(node_id, purpose)
                     return await client.ask(api, client.version(api.key, versions), body)
             except (UpstreamUnavailable, TimeoutError) as error:
-                errors.append(f"broker {node_id}: {explain(error)}")
+                failed[node_id] = error
                 if not isinstance(error, NoCommonVersion):
                     self.topology.tried(node_id, error)
-        raise UpstreamUnavailable("; ".join(errors) or "no broker is known yet")
+        if not failed:
+            raise UpstreamUnavailable("no broker is known yet")
+        are_old = all(isinstance(error, NoCommonVersion) for error in failed.values())
+        what = "; ".join(f"broker {node_id}: {explain(error)}" for node_id, error in failed.items())
+        raise NoCommonVersion(what) if are_old else UpstreamUnavailable(what)
 
     async def close(self) -> None:
         """Ends all connections at once; nothing is dialled any more."""

@@ -33,7 +33,7 @@ from kordon.codecs.messages import (
 )
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Api
-from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.core.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.ends import PartitionEnds, TopicsRefused, refuse
 from kordon.proxy.kafka.group_offsets import GroupOffsets
@@ -279,12 +279,13 @@ class TopicsAdmin:
 
         Raises:
             TopicsRefused: There is no such topic, or Kordon may not see it.
-            UpstreamUnavailable: Nobody answers, or brokers are too old to have topic ids.
+            NoCommonVersion: Brokers are too old to have topic ids.
+            UpstreamUnavailable: Nobody answers.
         """
         (found,) = (await self._brokers.metadata([topic])).topics
         refuse(f"id of {topic}", found)
         if not found.get("topic_id", None):
-            raise UpstreamUnavailable(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
+            raise NoCommonVersion(f"{topic} has no topic id: its brokers are older than Kafka 2.8")
         return UUID(int=found.topic_id.int)
 
     async def gone(self, expected: Mapping[str, UUID]) -> dict[str, UUID | None]:

@@ -131,6 +131,11 @@ def layout_lost(topic: str, why: str, now_ms: int) -> FindingRecord:
     return FindingRecord("layout_lost", topic, text, now_ms)
 
 
+def why_too_old(error: object) -> str:
+    """Says what is needed by whoever wants of the brokers what they do not speak."""
+    return f"{error}; managed topics and source topics need brokers of Kafka 3.0 or newer"
+
+
 def why_no_second(topic: str, target: int) -> str:
     """Says why a topic cannot have another number of partitions while a change is under way (ONE-CHANGE).
 

@@ -13,7 +13,7 @@ from kordon.proxy.controller.context import ControllerContext
 from kordon.proxy.controller.ledger import WishRefused
 from kordon.proxy.controller.open_wishes import OpenWishes
 from kordon.proxy.controller.wish_queue import MOST_AT_A_TIME, WishQueue
-from kordon.proxy.core.errors import UpstreamUnavailable
+from kordon.proxy.core.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.ordering import soundness
 from kordon.proxy.ordering.changes import Change
 from kordon.proxy.ordering.layout import Layout
@@ -44,6 +44,7 @@ class Desk:
         self.waits_for_transactions = False
         self.done: list[str] = []
         self.fails: set[str] = set()
+        self.too_old: set[str] = set()
         self.gate = asyncio.Event()
         self.gate.set()
         self.most_at_once = self.at_once = 0
@@ -99,6 +100,8 @@ class Desk:
         self.at_once -= 1
         if topic in self.fails:
             raise UpstreamUnavailable("away")
+        if topic in self.too_old:
+            raise NoCommonVersion("no common version of DescribeProducers")
         self.done.append(topic)
 
     async def tick_until(self, is_enough: Callable[[], bool]) -> None:
@@ -177,6 +180,18 @@ async def test_topics_whose_wishes_cannot_come_true_now_leave_room_for_others() 
     assert set(desk.outcomes) == {"orders"}
     desk.fails.clear()
     await desk.tick_until(lambda: len(desk.outcomes) == 1 + len(away))
+
+
+async def test_what_brokers_are_too_old_for_is_refused_with_the_version_that_can() -> None:
+    """It is not tried again: that would bring the same."""
+    desk = Desk()
+    desk.too_old = {"orders"}
+    desk.wish_queue.on_wish("w", Unmanage("orders"))
+    await desk.tick_until(lambda: "w" in desk.outcomes)
+    assert desk.outcomes["w"].error_code == Code.UNSUPPORTED_VERSION
+    assert "DescribeProducers; managed topics" in desk.outcomes["w"].message
+    assert desk.outcomes["w"].message.endswith("brokers of Kafka 3.0 or newer")
+    assert not desk.open_wishes.all
 
 
 async def test_wishes_for_another_number_are_refused_once_a_change_is_under_way() -> None:

@@ -10,6 +10,7 @@ from kordon.codecs import apis
 from kordon.codecs.messages import request, response
 from kordon.codecs.row import Row
 from kordon.proxy.core import verdicts
+from kordon.proxy.core.errors import NoCommonVersion
 from kordon.proxy.handlers.alter_configs import AlterConfigs
 from kordon.proxy.handlers.create_partitions import CreatePartitions
 from kordon.proxy.handlers.create_topics import CreateTopics
@@ -25,7 +26,7 @@ from kordon.testing.handled import held
 from kordon.testing.messages.as_read import as_read
 
 UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC, INVALID_PARTITIONS, INVALID_CONFIG = 3, 17, 37, 40
-TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC_ID = 29, 100
+TOPIC_AUTHORIZATION_FAILED, UNSUPPORTED_VERSION, UNKNOWN_TOPIC_ID = 29, 35, 100
 TOPIC, BROKER = 2, 4
 SET, DELETE = 0, 1
 REAL_ID, FACE_ID, OTHER_ID = UUID(int=1), UUID(int=2), UUID(int=3)
@@ -48,12 +49,15 @@ class Asking:
     def __init__(self, api_key: int, version: int) -> None:
         self.api_key, self.version = api_key, version
         self.wishes: list[Wish | SourceWish] = []
+        self.fails: Exception | None = None
         self.topics = ManagedTopics()
         self.topics.add(ManagedTopic(Layout.created("orders", UUID(int=1), 2, 8), FACE_ID))
         (self.handler,) = (each(self._fulfil) for each in HANDLERS if each.key == api_key)
 
     async def _fulfil(self, wish: Wish | SourceWish) -> OutcomeRecord:
         self.wishes.append(wish)
+        if self.fails is not None:
+            raise self.fails
         return OutcomeRecord(0, "")
 
     def sends(self, **fields: Any) -> Any:
@@ -95,6 +99,17 @@ async def test_a_config_has_an_existing_topic_managed(api_key: int, version: int
     assert [each.name for each in sent.resources[0].configs] == ["retention.ms"]
     assert await asking.gets({"responses": [{"resource_type": TOPIC, "resource_name": "other"}]}) == {"other": 0}
     assert asking.wishes == [Manage("other", 8)]
+
+
+@pytest.mark.parametrize(("api_key", "version"), CHANGING)
+async def test_brokers_that_are_too_old_are_the_reason(api_key: int, version: int) -> None:
+    """Whoever asks hears which brokers can, and tries nothing again."""
+    asking = Asking(api_key, version)
+    asking.sends(resources=[configs(version, "other", {"kordon.virtual.partitions": "8"})])
+    asking.fails = NoCommonVersion("no common version of DescribeCluster")
+    (row,) = await asking.rows(None)
+    assert row.error_code == UNSUPPORTED_VERSION
+    assert row.error_message.startswith("no common version of DescribeCluster; managed topics")
 
 
 @pytest.mark.parametrize(("api_key", "version"), CHANGING)
