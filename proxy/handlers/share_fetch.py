@@ -121,7 +121,9 @@ class _ServedFetch(ServedShare):
         if isinstance(group, Code):
             return {which: _row(which, error=group) for which in wanted}
         told.acquisition_lock_timeout_ms = self.session.lock_ms or group.config.lock_ms
-        limits = self._limits._replace(max_wait_ms=0) if has_rows or _has_records(told) else self._limits
+        limits = self._limits.within(self.session.client.most_fetch_bytes)
+        if has_rows or _has_records(told):
+            limits = limits._replace(max_wait_ms=0)
         given = await self.handler.serving.give(self.session, group, wanted, limits)
         return {each.which: _served_row(each) for each in given}
 

@@ -54,6 +54,13 @@ class ShareLimits(NamedTuple):
     max_records: int
     max_bytes: int
 
+    def within(self, most_bytes: int | None) -> ShareLimits:
+        """Returns the same for a client that takes so many bytes a second: its locks run while it waits (CLIENT-QUOTA).
+
+        A client that got more would be kept waiting, and could not acknowledge meanwhile.
+        """
+        return self if most_bytes is None else self._replace(max_bytes=min(self.max_bytes, most_bytes))
+
 
 @dataclass(slots=True)
 class ServedPartition:

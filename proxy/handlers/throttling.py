@@ -73,7 +73,7 @@ class Throttling:
         )
 
     async def _answer(self, quotas: ClientQuotas, served: _Served, part: BrokerPart) -> Answer:
-        counted = _BrokerPart(part) if part is not None and served.route.api.key == apis.FETCH else None
+        counted = _BrokerPart(part) if part is not None and served.route.api.key != apis.PRODUCE else None
         answer = await served.answer(counted or part)
         of_broker = counted.records_bytes if counted is not None else 0
         if callable(answer):
@@ -99,7 +99,7 @@ class Throttling:
 
 
 class _BrokerPart:
-    """What the client's broker answers to the rest of a Fetch, and has counted; looked at before it is merged."""
+    """What the client's broker answers to the rest of a Fetch or ShareFetch, and has counted, before it is merged."""
 
     def __init__(self, part: Awaitable[Row]) -> None:
         self.records_bytes = 0

@@ -180,6 +180,17 @@ def test_the_first_request_of_a_session_acknowledges_nothing(client: Connection)
     assert client.serving.said == []
 
 
+def test_a_client_with_a_byte_rate_is_given_what_it_may_have_in_a_second(client: Connection) -> None:
+    """It is kept waiting behind an answer, and acknowledges nothing meanwhile: the locks of more would expire."""
+    client.fetch(0, 1)
+    session = client.told.shares.of("g", "m") if client.told is not None else None
+    assert session is not None
+    session.client.most_fetch_bytes = 40
+    client.fetch(1)
+    client.fetch(2, max_bytes=7)
+    assert [limits.max_bytes for _, limits in client.serving.asked] == [99, 40, 7]
+
+
 def test_what_the_broker_refuses_is_refused_and_costs_nothing(client: Connection) -> None:
     """Who may not Read the group, or has not logged in, is given nothing; the session begins anew."""
     client.fetch(0, 1)

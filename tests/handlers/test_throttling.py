@@ -136,15 +136,16 @@ async def test_a_read_has_no_more_than_a_second_allows(worker: Worker) -> None:
 
 
 async def test_what_the_broker_counts_is_not_counted_twice(worker: Worker) -> None:
-    """Neither the rest of a Produce that goes to it, nor what it has given of a Fetch."""
+    """Neither the rest of a Produce that goes to it, nor what it has given of a Fetch or ShareFetch."""
     client = named("app")
     body = response(apis.PRODUCE).build(8, PRODUCED)
     assert await served(worker, client, apis.PRODUCE, 8, body, count=50_000, rest=bytes(45_000)) == body
     partition = Row({"records": bytes(50_000)})
-    part = Row({"responses": [Row({"partitions": [partition]})]})
-    assert not isinstance(
-        await served(worker, client, apis.FETCH, 11, fetched(50_000), part=part, rest=b"asked"), Throttled
-    )
+    for api_key, version in ((apis.FETCH, 11), (apis.SHARE_FETCH, 2)):
+        part = Row({"responses": [Row({"partitions": [partition]})]})
+        assert not isinstance(
+            await served(worker, client, api_key, version, fetched(50_000), part=part, rest=b"asked"), Throttled
+        )
 
 
 async def test_a_write_that_nobody_answers_mutes_its_client(worker: Worker) -> None:
