@@ -19,13 +19,19 @@ from kordon.spark_jobs.judging.shipments import What
 from kordon.testing.audits.judged import play
 from kordon.testing.audits.rule_batches import layout_rows
 from kordon.testing.audits.rule_plays import MicroBatch
+from kordon.testing.broker_features import SECOND_PROTOCOL, VERIFIED_TRANSACTIONS
 from kordon.testing.cluster import Cluster as RealCluster
 from kordon.testing.managed_clients import create_ordinary
 from kordon.testing.raw_transactions import RawTransactions
 from kordon.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.filterwarnings("ignore::ResourceWarning")]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.skipif(VERIFIED_TRANSACTIONS.is_missing, reason=VERIFIED_TRANSACTIONS.reason),
+]
 
+NEEDS_SECOND = pytest.mark.skipif(SECOND_PROTOCOL.is_missing, reason=SECOND_PROTOCOL.reason)
 EPOCHS = {Protocol.V1: 0, Protocol.V2: 1}
 """By how much a marker's epoch is larger than the transaction's."""
 
@@ -59,7 +65,7 @@ def audited(topic: str, rows: list[dict[str, Any]]) -> MicroBatch:
     return MicroBatch(**layout_rows(of(topic)), batches=rows, is_last=True)
 
 
-@pytest.mark.parametrize("protocol", Protocol)
+@pytest.mark.parametrize("protocol", [Protocol.V1, pytest.param(Protocol.V2, marks=NEEDS_SECOND)])
 def test_what_stands_behind_its_witness_is_right_and_what_does_not_is_found(
     cluster: RealCluster, topic: str, protocol: Protocol
 ) -> None:
