@@ -27,6 +27,8 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from kordon.testing.waiting import wait_until
+
 # confluent_kafka.admin re-exports these without saying so.
 # pyright: reportPrivateImportUsage=false
 
@@ -40,6 +42,7 @@ _PATIENCE_SECONDS: Final = 90.0
 _AT_ONCE: Final = 10
 _PAUSE_SECONDS: Final = 0.02
 """Between as many records: always some are under way, and a machine of two cores is not busy with them."""
+_LEAST_EACH_SECOND: Final = 200
 _BY_KEY: Final = -1
 """The partition that has librdkafka ask its partitioner."""
 
@@ -66,10 +69,16 @@ def create_managed(
 def create_ordinary(
     bootstrap: str, topic: str, partitions: int = 3, config: dict[str, str] | None = None
 ) -> AdminClient:
-    """Creates a topic as it is asked for, by a client that it returns."""
+    """Creates a topic as it is asked for, by a client that it returns; its broker tells of it then."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(topic, partitions, 1, config=config or {})])[topic].result(60)
+    wait_told_of(admin, topic)
     return admin
+
+
+def wait_told_of(admin: AdminClient, topic: str) -> None:
+    """Waits until a broker tells of a new topic: with KRaft it does a moment after the controller has answered."""
+    wait_until(f"{topic} is told of", lambda: topic in admin.list_topics(timeout=60).topics)
 
 
 def manage(admin: AdminClient, topic: str, takeover: str = "", **how: str) -> Future[Any]:
@@ -93,6 +102,18 @@ def set_configs(admin: AdminClient, topic: str, values: Mapping[str, str]) -> Fu
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
     done: Future[Any] = admin.incremental_alter_configs([resource], request_timeout=80)[resource]
     return done
+
+
+def configure(admin: AdminClient, topic: str, values: Mapping[str, str]) -> None:
+    """Sets configs of a topic, and waits until a broker tells of them: with KRaft it goes by them a moment later."""
+    set_configs(admin, topic, values).result(60)
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+
+    def told() -> bool:
+        found = admin.describe_configs([resource], request_timeout=60)[resource].result(60)
+        return all(found[name].value == value for name, value in values.items())
+
+    wait_until(f"{values} of {topic} are told", told)
 
 
 def resize(admin: AdminClient, topic: str, partitions: int) -> Future[None]:
@@ -126,9 +147,12 @@ class Sender:
         self._last = time.monotonic()
 
     def send_for(self, seconds: float, until: Future[None] | None = None) -> None:
-        """Sends a few hundred records a second for so long, and until something else is done."""
-        end = time.monotonic() + seconds
-        while time.monotonic() < end or not (until is None or until.done()):
+        """Sends a few hundred records a second for so long, and until something else is done.
+
+        A machine that stalls meanwhile sends for longer, so that there are always 200 for each second.
+        """
+        end, least = time.monotonic() + seconds, self.sent + _LEAST_EACH_SECOND * seconds
+        while time.monotonic() < end or self.sent < least or not (until is None or until.done()):
             assert time.monotonic() < end + _PATIENCE_SECONDS, "what was waited for did not happen"
             for _ in range(_AT_ONCE):
                 self._send()

@@ -148,9 +148,9 @@ class Member:
         self.story, self.name = story, name
         self.handled: dict[int, int] = {}
         self.callbacks = Callbacks(self)
-        options.setdefault("auto_offset_reset", "earliest")
+        options = {"auto_offset_reset": "earliest", "session_timeout_ms": 30_000, **options}
         self.consumer = OrderedConsumer(
-            bootstrap_servers=bootstrap, group_id=topic, heartbeat_interval_ms=500, session_timeout_ms=6000, **options
+            bootstrap_servers=bootstrap, group_id=topic, heartbeat_interval_ms=500, **options
         )
         self.consumer.subscribe([topic], listener=Ownership(self), key_listener=self.callbacks)
         self._task: asyncio.Task[None] | None = None
@@ -242,6 +242,7 @@ async def test_others_flush_and_load_anew_when_a_member_goes_back(proxies: list[
     async with group(story, proxies, topic) as members:
         await send_over(sender, admin, topic, 6)
         await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
+        await until("each has two", lambda: {len(member.consumer.assignment()) for member in members} == {2})
         parent = TopicPartition(topic, 0)
         child = TopicPartition(topic, 3)
         first = next(member for member in members if parent in member.consumer.assignment())
@@ -262,7 +263,7 @@ async def test_a_group_goes_on_when_a_member_dies_while_keys_move(proxies: list[
     """What it held is held by others; what it had not committed is read again, and nothing is passed over."""
     topic, story = "member-dies", Story()
     admin, sender = await managed(proxies, topic), Sender(proxies[0], topic)
-    async with group(story, proxies, topic) as members:
+    async with group(story, proxies, topic, session_timeout_ms=6_000) as members:
         writing = asyncio.get_running_loop().create_task(send_over(sender, admin, topic, 6, seconds=2))
         await until("something is read", lambda: len(story.got) > 100, PATIENCE_SECONDS)
         await members[1].die()
@@ -355,9 +356,11 @@ async def test_groups_of_either_kind_read_one_topic_at_the_same_time(proxies: li
     others = AIOKafkaConsumer(topic, bootstrap_servers=proxies[1], group_id="stock", auto_offset_reset="earliest")
     async with group(story, proxies, topic, size=2), others:
         await send_over(sender, admin, topic, 5)
-        while len(stock) < len(sender.acknowledged):
+        missing = set(sender.acknowledged)
+        while missing:
             record = await asyncio.wait_for(others.getone(), PATIENCE_SECONDS)
             stock.append((record.key or b"", int(record.value or b"-1")))
+            missing.discard(stock[-1])
         await until("all is read", lambda: has_read_all(story, sender), PATIENCE_SECONDS)
     sender.close()
     story.assert_all_in_order(sender)

@@ -112,7 +112,7 @@ async def traffic(proxies: list[ProxyProcess], topic: str, metadata_max_age_ms: 
         "auto_offset_reset": "earliest",
         "heartbeat_interval_ms": 500,
         "metadata_max_age_ms": metadata_max_age_ms,
-        "session_timeout_ms": 10_000,
+        "session_timeout_ms": 30_000,
     }
     consumers = [OrderedConsumer(topic, bootstrap_servers=proxy.bootstrap, **options) for proxy in proxies]
     of_producer: dict[str, Any] = {"linger_ms": 5, "metadata_max_age_ms": metadata_max_age_ms}

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 from aiokafka.errors import MessageSizeTooLargeError, ProducerFenced
@@ -15,7 +16,7 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import CHANGE_SECONDS, TAKES, create_managed, create_ordinary, read_to_ends, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.transaction_logs import log_words
-from kordon.testing.waiting import until
+from kordon.testing.waiting import until, wait_until
 
 pytestmark = [
     pytest.mark.broker,
@@ -63,10 +64,15 @@ async def read_committed(bootstrap: str, topic: str, count: int) -> list[tuple[b
             got += [(record.key or b"", int(record.value or b"")) for each in records.values() for record in each]
 
 
-def read_stock(bootstrap: str, topic: str) -> list[tuple[bytes, int]]:
-    """Reads what is committed with librdkafka."""
+def read_stock(bootstrap: str, topic: str, count: int) -> list[tuple[bytes, int]]:
+    """Reads what is committed with librdkafka, when it is so many records.
+
+    A coordinator answers a commit before it writes the markers, so the last transaction may still be open then.
+    """
     settings = {"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}
-    return [(each.key() or b"", int(each.value() or b"")) for each in read_to_ends(settings, topic)]
+    read = partial(read_to_ends, settings, topic)
+    found = wait_until(f"{count} are committed", lambda: got if len(got := read()) >= count else [])
+    return [(each.key() or b"", int(each.value() or b"")) for each in found]
 
 
 def by_key(got: Sequence[tuple[bytes, int]]) -> dict[bytes, list[int]]:
@@ -79,7 +85,7 @@ def by_key(got: Sequence[tuple[bytes, int]]) -> dict[bytes, list[int]]:
 async def assert_committed(takers: list[ProxyProcess], topic: str, numbers: Sequence[int]) -> None:
     """Both kinds of readers get what was committed, once and in the order of each key, and nothing else."""
     expected = by_key([(b"key-%d" % (number % KEYS), number) for number in numbers])
-    assert by_key(await asyncio.to_thread(read_stock, takers[0].bootstrap, topic)) == expected
+    assert by_key(await asyncio.to_thread(read_stock, takers[0].bootstrap, topic, len(numbers))) == expected
     assert by_key(await read_committed(takers[1].bootstrap, topic, len(numbers))) == expected
 
 
@@ -126,7 +132,7 @@ async def test_a_transaction_begins_before_a_change_and_ends_behind_it(
             await older.commit_transaction()
             await asyncio.to_thread(change.result, CHANGE_SECONDS)
             await send(younger, topic, range(begin + 2 * KEYS, begin + 3 * KEYS))
-            read = by_key(await asyncio.to_thread(read_stock, takers[1].bootstrap, topic))[b"key-0"]
+            read = by_key(await asyncio.to_thread(read_stock, takers[1].bootstrap, topic, begin + KEYS))[b"key-0"]
             assert read[-1] == begin, "nothing of what is open is read"
             await younger.commit_transaction()
     await assert_committed(takers, topic, range(6 * KEYS))
@@ -155,7 +161,7 @@ async def test_brokers_say_by_which_protocol_a_transaction_goes(
             await producer.send_offsets_to_transaction({TopicPartition(topic, 0): begin}, topic)
             await (producer.abort_transaction() if begin == KEYS else producer.commit_transaction())
         assert producer._txn_manager.producer_epoch == (0 if SECOND_PROTOCOL.is_missing else 3)
-    committed = sorted(number for _, number in read_stock(bootstrap, topic))
+    committed = sorted(number for _, number in read_stock(bootstrap, topic, 2 * KEYS))
     assert committed == [*range(KEYS), *range(2 * KEYS, 3 * KEYS)]
 
 

@@ -101,8 +101,8 @@ def test_no_key_loses_its_order_while_proxies_begin_to_speak_the_dialect(silent_
         done = resize(admin, "bounced", count)
         stock.send_for(0.5, done)
         done.result(60)
-    assert dialect.layout_epoch >= 0
     read_one_of_the_dialect(two.bootstrap, "bounced")
+    assert dialect.layout_epoch >= 0
     let_speak(two)
     done = resize(admin, "bounced", 6)
     stock.send_for(0.5, done)

@@ -15,7 +15,7 @@ from kordon.codecs.ranges import MOST_RANGES
 from kordon.testing.cluster import Cluster
 from kordon.testing.dialect.connection import DialectConnection
 from kordon.testing.individual_member import Committed, IndividualMember, Where
-from kordon.testing.managed_clients import committed, create_managed
+from kordon.testing.managed_clients import committed, create_managed, wait_told_of
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
@@ -44,6 +44,7 @@ def topic(admin: AdminClient) -> str:
     """A topic that is not managed."""
     name = f"one-by-one-{uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, 2, 1)])[name].result()
+    wait_told_of(admin, name)
     return name
 
 
@@ -125,6 +126,7 @@ def test_a_deleted_group_and_a_topic_made_anew_have_done_nothing(
         admin.delete_topics([topic])[topic].result()
         wait_until("the coordinator forgets the topic", lambda: not committed(open_cluster.bootstrap(), group))
         admin.create_topics([NewTopic(topic, 2, 1)])[topic].result()
+        wait_told_of(admin, topic)
         assert member.ask()[:2] == (-1, ())
 
 

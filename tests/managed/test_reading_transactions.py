@@ -72,6 +72,11 @@ def values(bootstrap: str, topic: str, v: int, isolation: str) -> list[str]:
     return [value for _, value in read(bootstrap, topic, v, isolation)]
 
 
+def wait_for_values(bootstrap: str, topic: str, v: int, expected: list[str]) -> None:
+    """Waits until these are committed: a coordinator answers the end of a transaction before it writes the markers."""
+    wait_until(f"{expected} in {v}", lambda: values(bootstrap, topic, v, COMMITTED) == expected)
+
+
 def end(bootstrap: str, topic: str, v: int, isolation: IsolationLevel) -> int:
     """Returns what ListOffsets tells."""
     latest = OffsetSpec.latest()
@@ -119,15 +124,15 @@ def test_an_open_transaction_holds_its_own_partition_only(taker: ProxyProcess, t
     transact(first, topic, (V, "behind"), (NEIGHBOUR, "behind"))
     first.commit_transaction(60)
 
+    wait_for_values(taker.bootstrap, topic, NEIGHBOUR, ["one", "behind"])
     assert values(taker.bootstrap, topic, V, COMMITTED) == ["one"]
-    assert values(taker.bootstrap, topic, NEIGHBOUR, COMMITTED) == ["one", "behind"]
     everything = read(taker.bootstrap, topic, V, UNCOMMITTED)
     assert [value for _, value in everything] == ["one", "gone", "open", "behind"]
     at = {value: offset for offset, value in everything}
     assert end(taker.bootstrap, topic, V, IsolationLevel.READ_COMMITTED) == at["open"]
     assert end(taker.bootstrap, topic, V, IsolationLevel.READ_UNCOMMITTED) > at["behind"]
     second.commit_transaction(60)
-    assert values(taker.bootstrap, topic, V, COMMITTED) == ["one", "open", "behind"]
+    wait_for_values(taker.bootstrap, topic, V, ["one", "open", "behind"])
 
 
 def test_readers_that_begin_anywhere_agree_over_a_growth(taker: ProxyProcess, topic: str) -> None:
@@ -145,8 +150,8 @@ def test_readers_that_begin_anywhere_agree_over_a_growth(taker: ProxyProcess, to
     second.abort_transaction(60)
     transact(first, topic, (v, "three"))
     first.commit_transaction(60)
+    wait_for_values(taker.bootstrap, topic, v, ["one", "two", "three"])
     everything = read(taker.bootstrap, topic, v, COMMITTED)
-    assert [value for _, value in everything] == ["one", "two", "three"]
     for at in range(end(taker.bootstrap, topic, v, IsolationLevel.READ_COMMITTED) + 1):
         assert read(taker.bootstrap, topic, v, COMMITTED, at) == [each for each in everything if each[0] >= at]
 

@@ -19,7 +19,7 @@ from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
 from kordon.testing.broker_features import GROUP_PROTOCOLS, PRODUCE_BY_ID
 from kordon.testing.client_quotas import set_quotas, write_as
-from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize
+from kordon.testing.managed_clients import VIRTUAL_PARTITIONS, create_managed, manage, resize, wait_told_of
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.messages.every_request import NO_ID, About
 from kordon.testing.plain_connection import PlainConnection
@@ -56,7 +56,7 @@ def secured(strict_cluster: Secured) -> Secured:
 def produce(settings: Mapping[str, Any], topic: str, count: int = 24) -> list[str | None]:
     """Writes records; returns the error of each, None for those that were acknowledged."""
     outcomes: list[str | None] = []
-    producer = Producer({**settings, "message.timeout.ms": "10000"})
+    producer = Producer(dict(settings))
     for number in range(count):
         producer.produce(
             topic,
@@ -64,7 +64,7 @@ def produce(settings: Mapping[str, Any], topic: str, count: int = 24) -> list[st
             key=str(number),
             on_delivery=lambda error, _: outcomes.append(None if error is None else str(error)),
         )
-    producer.flush(20)
+    assert producer.flush(90) == 0
     return outcomes
 
 
@@ -202,7 +202,7 @@ def test_a_group_reads_and_commits_by_the_rights_of_the_topic(secured: Secured, 
         with closing(consumer):
             consumer.subscribe([TOPIC])
             got, errors = 0, set[str]()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + 90
             while not errors and got < 24 and time.monotonic() < deadline:
                 message = consumer.poll(0.5)
                 if message is not None and (error := message.error()) is not None:
@@ -278,7 +278,7 @@ def test_the_acls_of_a_face_go_with_its_topic(secured: Secured) -> None:
     topic = "short-lived"
     secured.allow(Allowed("kordon", AclOperation.ALL, topic), Allowed("alice", AclOperation.READ, topic))
     admin = create_managed(secured.kordon.bootstrap, topic, login("admin"))
-    assert ("User:alice", "READ") in secured.on_topic(f"__kordon.{topic}")
+    wait_until("the face has them", lambda: ("User:alice", "READ") in secured.on_topic(f"__kordon.{topic}"))
     admin.delete_topics([topic])[topic].result(60)
     wait_until("they are gone", lambda: not secured.on_topic(f"__kordon.{topic}"))
 
@@ -287,6 +287,7 @@ def test_a_right_that_kordon_lacks_is_named_with_the_command_that_gives_it(secur
     """Whoever wants a topic managed learns it at once, and nothing is begun."""
     topic = "not-kordons"
     secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
+    wait_told_of(secured.operator, topic)
     secured.allow(Allowed("kordon", AclOperation.READ, topic))
     admin = AdminClient(dict(secured.settings("admin")))
     with pytest.raises(KafkaException) as refused:
@@ -320,6 +321,7 @@ def test_a_dry_run_is_refused_where_the_command_would_be(secured: Secured, tmp_p
             assert f"It would be refused now: TOPIC_AUTHORIZATION_FAILED; you lack {right} on" in result.stderr
     topic = "planned"
     secured.operator.create_topics([NewTopic(topic, 3, 1)])[topic].result(60)
+    wait_told_of(secured.operator, topic)
     result = says("admin", "manage", topic, "--virtual", "12")
     assert (result.exit_code, "Kordon (User:kordon) lacks Describe, Read" in result.stderr) == (1, True), result.output
 

@@ -18,6 +18,7 @@ from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.group_visits import visit
 from kordon.testing.broker_features import BUMPED_EPOCHS
 from kordon.testing.cluster import Cluster
+from kordon.testing.managed_clients import wait_told_of
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import until
@@ -102,6 +103,7 @@ def test_a_topic_is_a_source_topic_as_long_as_its_config_says_so(proxies: list[P
     admin = AdminClient({"bootstrap.servers": bootstrap})
     (made,) = admin.create_topics([NewTopic(name, 1, 1)]).values()
     made.result(SECONDS)
+    wait_told_of(admin, name)
     set_source(admin, name, "true")
     assert written(bootstrap, name, {}) is not None
     (described,) = admin.describe_configs([Resource(Resource.Type.TOPIC, name)]).values()

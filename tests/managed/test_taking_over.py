@@ -139,7 +139,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     result = kordon_topics("leave-out", topic, "dead", "--bootstrap", bootstrap)
     assert result.exit_code == 0, result.output
     wait_until("all is taken over", lambda: is_taken_over(proxies[1], topic))
-    assert proxies[1].topic(topic)["state"] == "serving 3 of 12, settled"
+    wait_until("all is settled", lambda: proxies[1].topic(topic)["state"] == "serving 3 of 12, settled")
     chooser = Producer({"bootstrap.servers": bootstrap})
     chooser.produce(topic, "30", partition=11)
     chooser.flush(30)
