@@ -61,7 +61,7 @@ class OrderedAssignor(AbstractPartitionAssignor):
     """Shares out undeleted and retired partitions separately, evenly, neighbours together.
 
     Args:
-        layouts: Of the managed topics. Of other topics all partitions are undeleted.
+        layouts: The layouts of managed topics. All partitions of other topics are undeleted.
     """
 
     name: ClassVar[str] = "kordon-ordered"

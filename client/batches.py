@@ -49,11 +49,11 @@ class OrderedBatch(MessageBatch):
     """aiokafka's batch, with the place of each record.
 
     Attributes:
-        stamp: Of a layout that all its records fit, with which it goes out.
+        stamp: A layout that fits all records of the batch, with which the batch is sent.
         question: Whether it was last sent as a question for its outcome.
         base_sequence: The sequence of its first record, once it was sent.
         in_doubt: Whether it may be written: of an attempt to send it nobody has said that it was not.
-        opened: It was opened before it was sent, and cannot get a sequence any more: it is to be taken apart.
+        opened: Whether the batch was opened before it was sent. It can get no sequence any more, and has to be split.
     """
 
     def __init__(self, tp: TopicPartition, builder: BatchBuilder, ttl: float, linger_seconds: float) -> None:
@@ -91,7 +91,7 @@ class OrderedBatch(MessageBatch):
         """Returns the places of its records, in their order.
 
         Args:
-            find_place: For a batch that was filled before its topic was managed.
+            find_place: Finds the place of a record, for a batch that was filled before its topic was managed.
         """
         if len(self._places) < self.record_count:
             self.opened = self.retry_count == 0

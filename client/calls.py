@@ -32,7 +32,7 @@ class Calls:
     """Calls the application.
 
     Args:
-        seconds: For how long one call may take.
+        seconds: The longest time that one call may take.
     """
 
     def __init__(self, seconds: float) -> None:

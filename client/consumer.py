@@ -50,11 +50,11 @@ class OrderedConsumer(AIOKafkaConsumer):
     AIOKafkaConsumer does; the callbacks for keys are not called then.
 
     Args:
-        topics: To subscribe to.
-        key_listener: As `subscribe` has it, for `topics`.
-        key_callback_timeout_ms: For one call of it; by default a third of `session_timeout_ms`. Before partitions are
-            given up as much time is left for the application to ask for the next record, and again for the call; both
-            together should be less than `rebalance_timeout_ms`.
+        topics: Names of the topics to subscribe to.
+        key_listener: The listener for `topics`, as `subscribe` takes it.
+        key_callback_timeout_ms: The time limit of one callback of the listener, in milliseconds; by default a third of
+            `session_timeout_ms`. Before partitions are given up, the application has as much time to ask for the next
+            record, and again for the callback. Both together should be less than `rebalance_timeout_ms`.
         options: Those of AIOKafkaConsumer (`kordon.client.options` lists them); `partition_assignment_strategy` counts
             where no Kordon answers.
 
@@ -100,7 +100,7 @@ class OrderedConsumer(AIOKafkaConsumer):
         """Subscribes to topics, as AIOKafkaConsumer does.
 
         Args:
-            topics: Their names.
+            topics: Names of the topics.
             pattern: Or a regular expression.
             listener: Called when *partitions* are revoked and assigned.
             key_listener: Called when *keys* move between partitions.

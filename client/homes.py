@@ -71,8 +71,8 @@ class Homes:
         """Takes in a newer layout.
 
         Args:
-            unanswered: By partition from which something was sent that is not answered: the places of that, and of
-                what is queued behind it.
+            unanswered: By partition with unanswered batches, the places of these batches and of those that are queued
+                after them.
         """
         self.layout = layout
         self._late = {

@@ -49,7 +49,7 @@ class Identities:
         """Checks that the application may write.
 
         Raises:
-            IllegalOperation: It has to be in a transaction, and is not.
+            IllegalOperation: The producer must be in a transaction, and is not.
         """
         self._manager.require_open()
 

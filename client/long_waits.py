@@ -19,7 +19,7 @@ class LongWaits:
     """Of one consumer.
 
     Args:
-        seconds: After which it is said that a partition waits.
+        seconds: The time after which a waiting partition is logged.
     """
 
     def __init__(self, seconds: float = LONG_SECONDS) -> None:
@@ -31,7 +31,7 @@ class LongWaits:
 
         Args:
             held: All that are held now.
-            now: Of a monotonic clock, in seconds.
+            now: A monotonic clock, in seconds.
         """
         self._since = {tp: self._since.get(tp, now) for tp in held}
         late = sorted(tp for tp, since in self._since.items() if now - since >= self._seconds)

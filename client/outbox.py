@@ -30,8 +30,8 @@ class Outbox(MessageAccumulator):
     """aiokafka's accumulator; records of managed topics go to the homes of their places, and move with these.
 
     Args:
-        cluster: What is known of the cluster.
-        layouts: What is known of its managed topics.
+        cluster: The known state of the cluster.
+        layouts: The known layouts of its managed topics.
         place_of: Tells the place of a key, where a batch was filled before its topic was managed.
     """
 

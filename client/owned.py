@@ -282,8 +282,8 @@ class Owned:
         """Others know what was told, and nothing higher; what they have told is heard.
 
         Args:
-            told: By the report that is answered.
-            heard: By partition, what is known of those that it asked for.
+            told: The positions of the report that is answered.
+            heard: The group's positions by partition, for those that the report asked for.
         """
         q = self.tp.partition
         needs = gate.needs(q, self.position)

@@ -36,7 +36,7 @@ def chosen(partitioner: Partitioner, key: bytes | None, homes: Sequence[int], av
         available: Physical partitions that have a leader.
 
     Raises:
-        ValueError: It has chosen a partition that there is not.
+        ValueError: The partitioner chose a partition that does not exist.
     """
     reachable = set(available)
     everything = list(range(len(homes)))

@@ -143,11 +143,11 @@ class OrderedProducer(AIOKafkaProducer):
         """Queues a record; returns when there is room for it.
 
         Args:
-            topic: Where it goes.
+            topic: The topic of the record.
             value: Bytes, or what `value_serializer` takes; None deletes the key in compacted topics.
             key: Bytes, or what `key_serializer` takes. Records of one key keep their order.
             partition: Instead of the one of its key. When that is retired, the record goes where its keys go.
-            timestamp_ms: Of the record; by default now.
+            timestamp_ms: The timestamp of the record, in milliseconds since 1970; by default the current time.
             headers: Pairs of a name and bytes.
 
         Returns:
@@ -209,7 +209,7 @@ class OrderedProducer(AIOKafkaProducer):
         Raises:
             KafkaTimeoutError: There was no room in time.
             UnknownTopicOrPartitionError: The topic does not exist, or does not have that partition.
-            IllegalOperation: As of `send`.
+            IllegalOperation: As for `send`.
         """
         self._txn_manager.require_open()
         homes = await self._homes_of_new(topic)

@@ -62,10 +62,10 @@ async def tell(client: DialectClient, report: SendReport, group: ReportingGroup,
 
     Args:
         group: Hears of it where the coordinator does not know the member, or has the group share out anew.
-        member: In the generation that the report is of.
+        member: The member, with the generation to which the report belongs.
 
     Raises:
-        KafkaError: It was refused, or nobody knows.
+        KafkaError: The report was refused, or its outcome is unknown.
     """
     if group.coordinator_id is None:
         raise GroupCoordinatorNotAvailableError

@@ -31,7 +31,7 @@ class WireRequest:
     Its answer is the response as the table reads it: values by field name, also as attributes.
 
     Attributes:
-        api_key: Of the request.
+        api_key: The api key of the request.
         versions: Those that its sender can speak; the newest that the other side knows is taken.
         body: Fields by name; what is missing has its default.
         private: Whether only a Kordon can understand it: it is sent on connections that speak the dialect, or fails.
@@ -51,10 +51,10 @@ class WireRequest:
         """Chooses the version.
 
         Args:
-            versions: By api key the oldest and newest version that the other side speaks.
+            versions: The oldest and newest version that the other side speaks, by api key.
 
         Raises:
-            IncompatibleBrokerVersion: It speaks none of `self.versions`.
+            IncompatibleBrokerVersion: The other side speaks none of `self.versions`.
         """
         oldest, newest = versions.get(self.api_key, (0, -1))
         chosen = min(newest, self.versions[-1])

@@ -30,10 +30,10 @@ class KnownSegments:
     """What is known of a managed topic's segments.
 
     Attributes:
-        layout: Of Metadata, when they were asked for.
-        layout_epoch: Of the answer; at least that of `layout`.
+        layout: The layout of the Metadata answer at the time of the question.
+        layout_epoch: The layout epoch of the answer, which is at least that of `layout`.
         segments: All, by partition, oldest first.
-        gate: What follows from them.
+        gate: The gate that follows from the segments.
     """
 
     layout: TopicLayout

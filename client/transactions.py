@@ -85,7 +85,7 @@ class OrderedTransactions(TransactionManager):
         """Begins to commit the transaction.
 
         Raises:
-            IllegalOperation: None is open.
+            IllegalOperation: No transaction is open.
             KafkaError: The error that made the transaction fail.
         """
         if self.failure is not None:
@@ -97,7 +97,7 @@ class OrderedTransactions(TransactionManager):
         """Begins to abort the transaction.
 
         Raises:
-            IllegalOperation: None is open.
+            IllegalOperation: No transaction is open.
             KafkaError: The error that ended the producer.
         """
         if self.is_fatal_error() and self.failure is not None:

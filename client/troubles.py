@@ -21,7 +21,7 @@ def trouble(error: BaseException, security_protocol: str, *, was_greeted: bool =
     """Says why a server is of no use.
 
     Args:
-        error: What was raised.
+        error: The exception that was raised.
         was_greeted: Whether the server had answered before.
     """
     match error:

@@ -47,7 +47,7 @@ class Beginning:
 
         Raises:
             NoOffsetForPartitionError: `auto_offset_reset` is `none`.
-            KafkaError: It will not be known, such as for lack of rights.
+            KafkaError: The offset cannot be found, for example for lack of rights.
         """
         if not self._partitions:
             return {}
@@ -62,7 +62,7 @@ class Beginning:
         """Commits where partitions begin.
 
         Args:
-            begins: As `resolved` has returned them.
+            begins: The offsets that `resolved` has returned.
 
         Returns:
             Those that may be fetched, and from where. None, if the group has moved on: it assigns them anew.

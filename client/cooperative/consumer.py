@@ -52,7 +52,7 @@ class CooperativeConsumer:
     ordinary topics through a Kordon or from brokers.
 
     Args:
-        topics: To subscribe to.
+        topics: Names of the topics to subscribe to.
         options: Those of `kordon.client.cooperative.settings.CooperativeOptions`: its own, and AIOKafkaConsumer's.
 
     Raises:
@@ -107,7 +107,7 @@ class CooperativeConsumer:
         """Subscribes to topics, as AIOKafkaConsumer does.
 
         Args:
-            topics: Their names.
+            topics: Names of the topics.
             pattern: Or a regular expression.
             listener: Called when partitions were given up, after what is in hand of them was drained and committed;
                 and when they are assigned, before their first record.

@@ -37,7 +37,7 @@ class Feeding:
     """Fetches from `resume` to `pause`.
 
     Args:
-        consumer: Fetches.
+        consumer: The consumer that fetches.
         hand: Takes the records.
         taken: Called when there are records to start.
         beginning: Commits where partitions without a commit begin, before any record of them is fetched.

@@ -65,7 +65,7 @@ class GroupCommits:
 
     Args:
         consumer: A member; started before anything is called.
-        group_id: Of the group.
+        group_id: The group's id.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer, group_id: str) -> None:
@@ -82,7 +82,7 @@ class GroupCommits:
         """Whether a Kordon answers that keeps individual commits (the feature `kordon.cooperative`).
 
         Raises:
-            KafkaError: It cannot be known.
+            KafkaError: The coordinator's answer cannot be obtained.
         """
         return await self._answered(self._serves_ranges)
 
@@ -103,7 +103,7 @@ class GroupCommits:
         """Returns what the group has committed, as soon as its coordinator knows; -1: nothing.
 
         Raises:
-            KafkaError: It cannot be known.
+            KafkaError: The coordinator's answer cannot be obtained.
         """
         return await self._answered(lambda: self._fetch(partitions, with_ranges=with_ranges))
 

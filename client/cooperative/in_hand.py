@@ -40,7 +40,7 @@ class InHand(Generic[P, R]):
     """The records of one member.
 
     Args:
-        order: Whose records follow one another.
+        order: Says which records follow one another.
         limits: How much is fetched and started.
     """
 
@@ -63,7 +63,7 @@ class InHand(Generic[P, R]):
         Args:
             partition: One that the member does not have.
             position: The committed offset.
-            ranges: What is finished behind it, in order.
+            ranges: The finished ranges after it, in order.
         """
         assert partition not in self._partitions
         self._partitions[partition] = PartitionInHand(position, deque(ranges))

@@ -82,9 +82,9 @@ class ReadEpochs(Generic[P]):
         """Takes in what a partition's commit says; some of it may have been fetched already.
 
         Args:
-            partition: A new one.
+            partition: A newly assigned partition.
             reach: Up to where some of it was finished before.
-            epoch: Of the last record before that; -1: it is not known.
+            epoch: The leader epoch of the last record before that; -1: it is not known.
         """
         fetched = self._read.pop(partition, None)
         read = self._read[partition] = _ReadSpan([(0, epoch)], reach)
@@ -98,9 +98,9 @@ class ReadEpochs(Generic[P]):
         """Takes in what a Fetch has brought: whole batches, and the beginning of one more.
 
         Args:
-            partition: Whose records they are.
-            records: As they came.
-            assignment: That was when it was asked for.
+            partition: The partition of the records.
+            records: The records, in the order of the Fetch answer.
+            assignment: The assignment at the time of the Fetch request.
         """
         if assignment != self.assignment:
             return

@@ -32,7 +32,7 @@ class LogWatch:
     """Notices of a consumer's partitions that their logs were cut, though they may have grown again.
 
     Args:
-        consumer: Whose Fetch answers are looked at.
+        consumer: The consumer whose Fetch answers are watched.
     """
 
     def __init__(self, consumer: AIOKafkaConsumer) -> None:
@@ -74,7 +74,7 @@ class LogWatch:
         """Asks where epochs end.
 
         Args:
-            asked: Epochs of partitions.
+            asked: Leader epochs by partition.
 
         Returns:
             Where they end; -1: the log has no such epoch. What cannot be known now is missing.

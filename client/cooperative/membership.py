@@ -31,10 +31,10 @@ class ConsumerMembership(ConsumerRebalanceListener):
 
     Args:
         consumer: The member; this is its listener.
-        hand: Its records.
+        hand: The member's records.
         store: Where finished ranges are kept.
         working: Works on the records.
-        feeding: Fetches them.
+        feeding: Fetches the records.
         settings: How long to wait for handlers, and how often to commit.
     """
 

@@ -25,7 +25,7 @@ class PhysicalConsumer(OrderedConsumer):
 
     Args:
         finished_to: Returns the stable offset of a partition; None: nothing of it is in hand.
-        options: Those of OrderedConsumer.
+        options: The options of OrderedConsumer.
     """
 
     def __init__(self, *, finished_to: Callable[[TopicPartition], int | None], **options: Any) -> None:

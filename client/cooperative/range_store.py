@@ -53,7 +53,7 @@ class RangeStore:
 
     Args:
         consumer: A member of a group; started before `read` is called.
-        group_id: Of the group.
+        group_id: The group's id.
         watch: Knows the leader epochs of what was read.
     """
 
@@ -106,7 +106,7 @@ class RangeStore:
 
         Raises:
             CommitFailedError: The group has moved on, or was reset: the partitions may be another member's.
-            KafkaError: It may be kept or not.
+            KafkaError: The outcome is unknown.
         """
         rows = {tp: self._row(tp, each) for tp, each in progress.items()}
         try:

@@ -53,10 +53,10 @@ def build(owner: RangesOwner, stable: int, ranges: Ranges, most_bytes: int = MET
     """Writes as much of ranges as there is room for, the lowest first.
 
     Args:
-        owner: Whose they are.
+        owner: The group, topic, partition and offset to which the ranges belong.
         stable: The offset that is committed with them; all ranges lie above it.
-        ranges: What is finished behind it.
-        most_bytes: Of the text.
+        ranges: The finished ranges after the offset.
+        most_bytes: Most bytes of the text.
 
     Returns:
         The text, and what it says. Without ranges, or without room, it is empty.
@@ -76,12 +76,12 @@ def parse(owner: RangesOwner, committed: int, text: str) -> Ranges:
     """Reads the ranges of a commit's metadata.
 
     Args:
-        owner: Who asks.
+        owner: The group, topic, partition and offset for which the ranges are read.
         committed: The offset that the metadata was found with.
-        text: The metadata.
+        text: The commit's metadata.
 
     Raises:
-        UnreadRanges: It is not written by a CooperativeConsumer for this owner and offset.
+        UnreadRanges: No CooperativeConsumer has written the text for this owner and offset.
     """
     if not text:
         return NONE

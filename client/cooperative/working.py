@@ -31,10 +31,11 @@ class Working:
     """Starts records, and takes in what became of them.
 
     Args:
-        hand: The records.
+        hand: The records in hand.
         settings: How often and how soon a record is tried again.
-        key_deserializer: Of the application's.
-        value_deserializer: Likewise; either one that fails counts as a handler that failed.
+        key_deserializer: The application's deserializer of keys.
+        value_deserializer: The application's deserializer of values. If either one fails, that counts as a failed
+            handler.
         freed: Called when there may be room for more records.
     """
 

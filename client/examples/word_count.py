@@ -42,7 +42,7 @@ class Store:
     """Counts by word, and per partition the offset up to which records are in them.
 
     Args:
-        path: Of the SQLite file; it is made if need be.
+        path: The path of the SQLite file, which is created if it does not exist.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,9 +84,9 @@ class WordCount(ConsumerRebalanceListener, PartitionKeyRebalanceListener):
 
     Args:
         bootstrap: `host:port` of a Kordon.
-        topic: Whose keys are counted.
-        store: That of all counters of the group.
-        group: Of all that share the work.
+        topic: The topic whose keys are counted.
+        store: The store that all counters of the group share.
+        group: The group that shares the work.
         options: Further ones of the consumer.
     """
 

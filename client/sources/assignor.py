@@ -49,7 +49,7 @@ def share_out(count: int, members: Mapping[str, Had]) -> dict[str, list[int]]:
     """Shares partitions out evenly; members keep what they had, as far as that is fair.
 
     Args:
-        count: Of the partitions.
+        count: The number of partitions.
         members: All of them, with what they had.
     """
     owner: dict[int, tuple[int, str]] = {}

@@ -22,7 +22,7 @@ class SourceCountError(ValueError):
 
     Args:
         topic: The source topic.
-        told: source_partition_count.
+        told: The producer's source_partition_count.
         found: How many partitions the topic has.
     """
 

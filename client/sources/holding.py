@@ -37,9 +37,9 @@ class Holding:
     """Of one SourceProducer.
 
     Args:
-        settings: Of the group.
+        settings: The group's settings.
         store: Where restart points are.
-        outgoing: What is written by.
+        outgoing: Writes the records.
         rejoin: Has the group share the partitions out anew.
     """
 
@@ -66,7 +66,7 @@ class Holding:
         """Waits until partitions are assigned, and all is known of them.
 
         Raises:
-            KafkaError: What keeps the group from it.
+            KafkaError: The group cannot assign partitions.
         """
         while not self._ready.is_set():
             await self._ready.wait()
@@ -77,8 +77,8 @@ class Holding:
         """Begins a transaction; the assignment does not change before it ends.
 
         Raises:
-            IllegalOperation: One is open.
-            KafkaError: What keeps the group from an assignment.
+            IllegalOperation: A transaction is already open.
+            KafkaError: The group cannot assign partitions.
         """
         await self.ready()
         assert self._tenure is not None, "whoever is ready has one"

@@ -25,8 +25,8 @@ class SourceRebalanceListener(ABC):
         """Go on with these partitions of the source, each from its restart point.
 
         Args:
-            points: By partition its last committed restart point; None: none was ever committed, so the source is read
-                from its beginning. Empty: this member is a standby.
+            points: The last committed restart point, by partition. None: no point was ever committed, so the source is
+                read from its beginning. Empty: this member is a standby.
 
         No transaction begins before this returns, so do not wait for one here.
         """

@@ -7,8 +7,8 @@ class Liveness:
     """The application's progress, apart from the process's heartbeats.
 
     Args:
-        seconds: For which the application may do nothing.
-        now: By the caller's clock.
+        seconds: The time for which the application may do nothing.
+        now: The current time of the caller's clock.
     """
 
     def __init__(self, seconds: float, now: float) -> None:

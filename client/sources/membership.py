@@ -50,9 +50,9 @@ class SourceCoordinator(GroupCoordinator):
     """One member, from when it is made until `close`.
 
     Args:
-        client: Its connections.
-        settings: Of the group.
-        owner: Who does the work.
+        client: The member's connections.
+        settings: The group's settings.
+        owner: The object that does the work.
     """
 
     def __init__(self, client: AIOKafkaClient, settings: SourceSettings, owner: WorkOwner) -> None:
@@ -85,7 +85,7 @@ class SourceCoordinator(GroupCoordinator):
         """Sends a request to the group's coordinator, and returns the answer.
 
         Raises:
-            KafkaError: There is none.
+            KafkaError: The coordinator gives no answer.
         """
         await self.ensure_coordinator_known()
         return await self._send_req(request)

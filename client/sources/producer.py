@@ -39,9 +39,9 @@ class SourceProducer:
         group_id: Whoever has the same one shares the source.
         source_partition_count: How many partitions the source has; the same in all members. None: as many as its topic
             has, and more when that grows.
-        session_timeout_ms: After which a member that is silent is taken for dead. An application that neither sends
-            nor calls `alive` for so long leaves the group, too. By default 30,000; brokers take 6,000 to 1,800,000
-            unless they are told otherwise (group.min.session.timeout.ms).
+        session_timeout_ms: The time after which a silent member is considered dead. An application that neither sends
+            nor calls `alive` for so long leaves the group, too. By default 30,000. Brokers accept 6,000 to 1,800,000
+            unless they are configured otherwise (group.min.session.timeout.ms).
         options: Those of OrderedProducer, but for `transactional_id`; and those of `SourceOptions`.
 
     Raises:
@@ -108,9 +108,9 @@ class SourceProducer:
         Raises:
             SourceCountError: The source has another number of partitions.
             UnknownTopicOrPartitionError: There is no source topic, and no number to create it with.
-            SourcePointError: What is committed for a partition is no restart point.
-            IllegalOperation: It has subscribed already.
-            KafkaError: What keeps the group from it.
+            SourcePointError: A commit of the group is not a restart point.
+            IllegalOperation: The producer has already subscribed.
+            KafkaError: The member cannot join the group.
         """
         session = self._started()
         if self._has_left and self._watching is not None:
@@ -142,7 +142,7 @@ class SourceProducer:
         Raises:
             SourceRebalancedError: The transaction was aborted: begin another one.
             IllegalOperation: No transaction is open.
-            KafkaError: As of `OrderedProducer.send`.
+            KafkaError: As for `OrderedProducer.send`.
         """
         session = self._joined()
         work = session.holding.work
@@ -168,7 +168,7 @@ class SourceProducer:
         Raises:
             SourceRebalancedError: The transaction was aborted: begin another one.
             SourceLeftError: This producer has left the group.
-            KafkaError: Why it failed.
+            KafkaError: The transaction failed.
         """
         points = await self.begin_transaction()
         work = self._joined().holding.work
@@ -185,10 +185,10 @@ class SourceProducer:
         """Begins a transaction; returns the restart points.
 
         Raises:
-            IllegalOperation: One is open.
-            SourceRebalancedError: It could not be begun: try again.
+            IllegalOperation: A transaction is already open.
+            SourceRebalancedError: The transaction could not begin. Try again.
             SourceLeftError: This producer has left the group.
-            KafkaError: What keeps the group from it.
+            KafkaError: The group cannot assign partitions.
         """
         holding = self._joined().holding
         with self._called():
@@ -199,13 +199,13 @@ class SourceProducer:
         """Says how far the open transaction has come with source partitions.
 
         Args:
-            points: By partition, a text of at most 4,000 bytes. Partitions that are not named keep theirs.
+            points: A text of at most 4,000 bytes by partition. Partitions that are not named keep their points.
 
         Raises:
             SourceRebalancedError: The transaction was aborted: begin another one.
             IllegalOperation: None is open, or a partition is not this member's.
             ValueError: A text is too long.
-            TypeError: It is no str.
+            TypeError: A point is not a str.
         """
         work = self._joined().holding.work
         work.restart_at(work.opened, points)
@@ -215,13 +215,13 @@ class SourceProducer:
         """Commits the open transaction.
 
         Args:
-            point: What `restart_at` takes. A single text, as in KIP-509, is that of the only partition that this member
-                has.
+            point: The points as `restart_at` takes them. A single text, as in KIP-509, belongs to this member's only
+                partition.
 
         Raises:
             SourceRebalancedError: The transaction was aborted: begin another one.
             IllegalOperation: None is open, or a single text is given and this member has another number of partitions.
-            KafkaError: Why it failed.
+            KafkaError: The transaction failed.
         """
         work = self._joined().holding.work
         if isinstance(point, str):

@@ -22,8 +22,8 @@ class Session:
     """From `start` to `stop`; in between it may join its group and leave it several times.
 
     Args:
-        settings: Of the group.
-        options: Of the producer.
+        settings: The group's settings.
+        options: The producer's options.
     """
 
     def __init__(self, settings: SourceSettings, options: ProducerOptions) -> None:
@@ -65,7 +65,7 @@ class Session:
 
         Raises:
             SourceCountError: The source has another number of partitions.
-            KafkaError: What keeps the group from it.
+            KafkaError: The member cannot join the group.
         """
         await find_source_topic(self._client, self._settings)
         self.holding.listener = listener
@@ -91,7 +91,7 @@ class Session:
         """Sends a request to the group's coordinator, and returns the answer.
 
         Raises:
-            KafkaError: There is none.
+            KafkaError: The coordinator gives no answer.
         """
         if self._coordinator is None:
             raise GroupCoordinatorNotAvailableError

@@ -31,9 +31,9 @@ async def find_source_topic(client: AIOKafkaClient, settings: SourceSettings) ->
     """Sees to it that the source topic is there and has the partitions that were told.
 
     Raises:
-        SourceCountError: It has another number, or more than a source may have.
-        UnknownTopicOrPartitionError: It is not there, and no number was told.
-        KafkaError: It cannot be seen, or not be made.
+        SourceCountError: The topic has another number of partitions, or more than a source may have.
+        UnknownTopicOrPartitionError: The topic does not exist, and no number was given.
+        KafkaError: The topic cannot be read or created.
     """
     try:
         async with asyncio.timeout(_SEEN_SECONDS):
@@ -64,7 +64,7 @@ def check_count(settings: SourceSettings, found: int) -> None:
         found: How many it has; 0: it is not there.
 
     Raises:
-        SourceCountError: They differ, or there are more than a source may have.
+        SourceCountError: The numbers differ, or the topic has more partitions than a source may have.
     """
     told = settings.source_partition_count
     if found > MOST_PARTITIONS or (found > 0 and told not in (None, found)):

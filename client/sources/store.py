@@ -69,7 +69,7 @@ class GroupLink(Protocol):
         """Sends a request, and returns its answer.
 
         Raises:
-            KafkaError: There is none.
+            KafkaError: There is no answer.
         """
         ...
 
@@ -82,10 +82,10 @@ class PointStore:
     """Of one group and source topic.
 
     Args:
-        group_id: Of the group.
+        group_id: The group's id.
         topic: The source topic.
-        link: To the group's coordinator.
-        client: To all others.
+        link: The connection to the group's coordinator.
+        client: Connections to all other brokers.
     """
 
     def __init__(self, group_id: str, topic: str, link: GroupLink, client: AIOKafkaClient) -> None:
@@ -106,7 +106,7 @@ class PointStore:
 
         Raises:
             SourcePointError: One of the commits is no restart point.
-            KafkaError: It cannot be known.
+            KafkaError: The coordinator's answer cannot be obtained.
         """
         body = {
             "group_id": self._group_id,
@@ -130,7 +130,7 @@ class PointStore:
 
         Raises:
             CommitFailedError: The group has moved on.
-            KafkaError: They may be on record or not.
+            KafkaError: The outcome of the commit is unknown.
         """
         if not points:
             return
@@ -153,8 +153,8 @@ class PointStore:
         """Asks the group whether the member's generation is still the group's (MEMBER-FENCES).
 
         Raises:
-            CommitFailedError: It is not: others may own what this member believes to own.
-            KafkaError: It cannot be known.
+            CommitFailedError: The generation is not current, and other members may own this member's partitions.
+            KafkaError: The coordinator's answer cannot be obtained.
         """
         body = {"group_id": self._group_id, "generation_id": member.generation, "member_id": member.member_id}
         answer = await self._asked(WireRequest(_HEARTBEAT, _HEARTBEAT_VERSIONS, body))

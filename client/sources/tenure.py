@@ -39,8 +39,9 @@ class Tenure:
     """Of one assignment.
 
     Args:
-        owner: What stands for this member on record; empty where there are no transactions that could be open.
-        partitions: That were assigned.
+        owner: The id that stands for this member in commits; empty if the producer has no transactions that could be
+            open.
+        partitions: The assigned partitions.
     """
 
     def __init__(self, owner: str, partitions: Collection[int]) -> None:
@@ -70,7 +71,7 @@ class Tenure:
         """Returns whose transactions may still be open, of those that stand on record (DEAD-FENCED).
 
         Args:
-            records: By partition, what is on record whether or not it is settled.
+            records: The committed restart points by partition, settled or not.
         """
         return {records[each].owner for each in self._partitions & records.keys()} - {self._owner, ""}
 

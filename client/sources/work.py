@@ -33,8 +33,8 @@ class BegunTransaction:
     """One that the application has begun.
 
     Args:
-        tenure: Under which.
-        member: Who commits it.
+        tenure: The assignment of the transaction.
+        member: The member that commits it.
     """
 
     def __init__(self, tenure: Tenure, member: SourceMember) -> None:
@@ -53,7 +53,7 @@ class Work:
     """What the application writes, one transaction after the other.
 
     Args:
-        outgoing: What is written by.
+        outgoing: Writes the records.
         lose_track: Is called where nobody here knows whether something is committed.
     """
 
@@ -71,7 +71,7 @@ class Work:
         """Begins a transaction.
 
         Raises:
-            IllegalOperation: One is open.
+            IllegalOperation: A transaction is already open.
             SourceRebalancedError: Nothing can be begun before partitions are assigned anew.
         """
         if self._open is not None and not self._open.is_cut:
@@ -92,7 +92,7 @@ class Work:
 
         Raises:
             SourceRebalancedError: The transaction was aborted.
-            IllegalOperation: None is open.
+            IllegalOperation: No transaction is open.
         """
         if begun is None:
             raise IllegalOperation(_NONE_OPEN)
@@ -107,8 +107,8 @@ class Work:
         """Returns the transaction in which something is written; is called for each record.
 
         Raises:
-            SourceRebalancedError: It is over.
-            IllegalOperation: None is open.
+            SourceRebalancedError: The transaction is over.
+            IllegalOperation: No transaction is open.
         """
         opened = self._open
         return opened if opened is not None and not opened.is_cut else self.require(opened)
@@ -145,7 +145,7 @@ class Work:
 
         Raises:
             SourceRebalancedError: The group has moved on; nothing of it is committed.
-            IllegalOperation: None is open.
+            IllegalOperation: No transaction is open.
             KafkaError: Why it failed. Begin another one: the restart points that it gives say what is committed.
         """
         opened = self.require(begun)
