@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
 
 from aiokafka.errors import KafkaError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
@@ -21,53 +21,48 @@ class NotCommitted(Exception):  # noqa: N818  its cause is the error
     """Nothing of a transaction is committed, for the reason that is its cause: it can only be aborted."""
 
 
-class Outgoing(Protocol):
+class Outgoing(ABC):
     """Data and restart points on their way: together (`TransactionalOutgoing`), or data first (`PlainOutgoing`)."""
 
-    @property
-    def owner(self) -> str:
-        """What stands for these transactions on record; empty: there are none."""
-        ...
-
-    @property
-    def producer(self) -> OrderedProducer:
-        """What data are sent by."""
-        ...
+    owner = ""
+    """What stands for these transactions on record; empty: there are none."""
+    producer: OrderedProducer
+    """What data are sent by."""
 
     async def start(self) -> None:
         """Connects."""
-        ...
+        await self.producer.start()
 
     async def stop(self) -> None:
         """Closes all connections."""
-        ...
+        await self.producer.stop()
 
+    @abstractmethod
     async def renew(self) -> None:
-        """Goes on under an id that nobody has used (ID-ONCE)."""
-        ...
+        """Goes on under an id that nobody has used (ID-ONCE), if it has one."""
 
+    @abstractmethod
     async def begin(self) -> None:
         """Begins."""
-        ...
 
+    @abstractmethod
     async def put(self, points: Mapping[int, Point], member: SourceMember) -> None:
         """Adds restart points to what is committed next; on an error nothing of it is committed."""
-        ...
 
+    @abstractmethod
     async def commit(self) -> None:
         """Commits.
 
         Raises:
             NotCommitted: Nothing is committed. After any other error it may be.
         """
-        ...
 
+    @abstractmethod
     async def abort(self) -> None:
         """Drops what was begun."""
-        ...
 
 
-class TransactionalOutgoing:
+class TransactionalOutgoing(Outgoing):
     """Data and restart points in one transaction (POINT-WITH-DATA).
 
     Args:
@@ -79,21 +74,13 @@ class TransactionalOutgoing:
         self._settings = settings
         self._options = options
         self.owner = uuid.uuid4().hex
-        self.producer: MemberProducer = self._made()
-
-    async def start(self) -> None:
-        """Connects, and ends what another producer with this id has open: there is none."""
-        await self.producer.start()
-
-    async def stop(self) -> None:
-        """Closes all connections."""
-        await self.producer.stop()
+        self.producer = self._own = self._made()
 
     async def renew(self) -> None:
         """Goes on under an id that nobody has used (ID-ONCE)."""
         await self.producer.stop()
         self.owner = uuid.uuid4().hex
-        self.producer = self._made()
+        self.producer = self._own = self._made()
         await self.producer.start()
 
     async def begin(self) -> None:
@@ -107,14 +94,14 @@ class TransactionalOutgoing:
             TopicPartition(topic, each): OffsetAndMetadata(OFFSET, build(point)) for each, point in points.items()
         }
         if offsets:
-            await self.producer.commit_as(member, offsets, group_id)
+            await self._own.commit_as(member, offsets, group_id)
 
     async def commit(self) -> None:
         """Commits the transaction; raises NotCommitted."""
         try:
             await self.producer.commit_transaction()
         except KafkaError as error:
-            if self.producer.can_only_abort:
+            if self._own.can_only_abort:
                 raise NotCommitted from error
             raise
 
@@ -128,7 +115,7 @@ class TransactionalOutgoing:
         return MemberProducer(**options)
 
 
-class PlainOutgoing:
+class PlainOutgoing(Outgoing):
     """Data first, and restart points when they are written: at least once.
 
     Args:
@@ -136,21 +123,11 @@ class PlainOutgoing:
         store: Where restart points are kept.
     """
 
-    owner = ""
-
     def __init__(self, options: ProducerOptions, store: PointStore) -> None:
         self.producer = OrderedProducer(**options)
         self._store = store
         self._points: Mapping[int, Point] = {}
         self._member: SourceMember | None = None
-
-    async def start(self) -> None:
-        """Connects."""
-        await self.producer.start()
-
-    async def stop(self) -> None:
-        """Closes all connections."""
-        await self.producer.stop()
 
     async def renew(self) -> None:
         """Nothing of it could be open."""

@@ -16,7 +16,7 @@ from aiokafka.errors import (
 
 from kordon.client import SourceRebalancedError, SourceRebalanceListener
 from kordon.client.sources.holding import Holding
-from kordon.client.sources.outgoing import NotCommitted
+from kordon.client.sources.outgoing import NotCommitted, Outgoing
 from kordon.client.sources.settings import SourceSettings
 from kordon.client.sources.store import PointStore, SourceMember
 from kordon.codecs.source_points import Point
@@ -63,21 +63,13 @@ class Group:
         self.did("fence")
 
 
-class Written:
+class Written(Outgoing):
     """Transactions that are committed into a group's records."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
         self.owner = f"{1:032x}"
         self._points: Mapping[int, Point] = {}
-
-    @property
-    def producer(self) -> Any:
-        raise NotImplementedError
-
-    async def start(self) -> None: ...
-
-    async def stop(self) -> None: ...
 
     async def renew(self) -> None:
         self._group.did("renewed")
