@@ -167,8 +167,9 @@ class World(Timeline):
 
     def _lose(self) -> None:
         self.log.lose(whole=self.rng.random() < 0.3)
-        left = (entry[1][1] for entry in self.log.entries if entry is not None and entry[0] == self.data.life)
-        self.promises.on_loss([said for said in left if said is not None])
+        left = [entry[1] for entry in self.log.entries if entry is not None and entry[0] == self.data.life]
+        taken_out = {key for key, said in left if said is None}
+        self.promises.on_loss([said for key, said in left if said is not None and key not in taken_out])
 
     def _resize(self) -> Iterator[float]:
         """Cuts the partition: workers read on at different times, and members drop what they were to say."""
