@@ -71,9 +71,9 @@ class RefusedTransaction(Reply[Response]):
     """A transaction that is not to write to managed topics.
 
     Args:
-        value: The request; spoiled.
+        value: The request, which is made invalid.
         topics: The managed topics that it names.
-        cure: What would let it write to them.
+        cure: What lets the transaction write to the topics, for the log.
     """
 
     changed = True
@@ -108,7 +108,7 @@ class AddPartitionsToTxn(RepliedApi[Request, Response]):
 
     Args:
         transactions: Take what belongs to transactions; None: that is refused.
-        view: What a partition's number means.
+        view: Says what a partition's number means.
     """
 
     key = apis.ADD_PARTITIONS_TO_TXN
@@ -143,7 +143,7 @@ class AddedPartitions(ServedRequest):
     Args:
         value: The request, read.
         topics: The managed topics that it names.
-        view: What a partition's number means.
+        view: Says what a partition's number means.
     """
 
     needs_layouts = False

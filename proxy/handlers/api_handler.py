@@ -41,11 +41,11 @@ class HandlerContext:
     """What all handlers of a view use.
 
     Attributes:
-        topics: What is managed; looked at anew with each request.
+        topics: The managed topics, which handlers look up again with each request.
         refusals: Records the errors that clients are told.
-        turns: Of the worker.
+        turns: The worker's turns, in which long work yields to other connections.
         most_rows: Most rows of a request that is read (`limits.request_rows`).
-        quotas: What brokers hold clients to; None: clients are not held to it here.
+        quotas: The brokers' quotas for clients. None: Kordon does not enforce them.
     """
 
     topics: ManagedTopics
@@ -72,8 +72,8 @@ class HeldRequest:
 
     Args:
         body: All of it behind the header; a handler may keep and change it.
-        shared: What all handlers of the view use.
-        offer: Of the client's broker; None: nothing is known.
+        shared: What all handlers of the view share.
+        offer: What is known of the client's broker. None: nothing is.
     """
 
     __slots__ = ("body", "client", "offer", "route", "shared", "told", "topics", "version")
@@ -123,8 +123,8 @@ class ServedRequest(ABC):
 
     Attributes:
         rest: The body of what the broker is asked besides; None: nothing.
-        questions: What the broker is asked before that, for Kordon to know.
-        right: What the client must be allowed to do with its topics; None: the broker judges that.
+        questions: The questions that the broker is asked before that, for Kordon's own use.
+        right: The operation that the client must be allowed to do on its topics. None: the broker checks that.
     """
 
     needs_layouts: ClassVar[bool] = True
@@ -242,7 +242,7 @@ class TranslatedApi(ApiHandler, Generic[AskedT, ToldT]):
         """Returns what translates an answer of the broker.
 
         Args:
-            body: Of the request, as it came.
+            body: The body of the request, as it came.
         """
 
         def back(answer: ToldT) -> None:

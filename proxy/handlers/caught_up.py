@@ -82,7 +82,7 @@ class CaughtUp:
 
         Args:
             v: The virtual partition; it is delivered.
-            ends: By physical partition, homes included.
+            ends: End offsets by physical partition, homes included.
         """
         layout = topic.layout
         while topic.layout is layout:

@@ -34,7 +34,7 @@ class CommitWatch(Watch[CommitResponse]):
     """Puts on record what is accepted of a commit.
 
     Args:
-        offsets: What the request commits, by topic and partition as its client knows it.
+        offsets: The offsets that the request commits, by topic and partition as its client knows them.
     """
 
     def __init__(

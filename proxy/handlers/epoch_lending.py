@@ -138,7 +138,7 @@ class EpochLending:
         """Returns what a producer is told.
 
         Args:
-            given: What it says that it is; None: it is a new instance.
+            given: The producer id and epoch that the client names. None: it is a new instance.
         """
         if self._under_way >= MOST_UNDER_WAY:
             told = LendingAnswer(LendingOutcome.BUSY)

@@ -37,10 +37,10 @@ class FloorWishes:
         """Returns when floors are durable.
 
         Args:
-            floors: By virtual partition, virtual offsets.
+            floors: Virtual offsets by virtual partition.
 
         Raises:
-            UpstreamUnavailable: They cannot be raised now.
+            UpstreamUnavailable: The floors cannot be raised now.
         """
         together = self._coming.setdefault(topic, _Together())
         for v, floor in floors.items():

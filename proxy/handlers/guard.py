@@ -40,10 +40,10 @@ class Guard:
     """The service of one client's connection.
 
     Args:
-        handlers: They decide until the client says that it speaks the dialect.
+        handlers: The handlers that decide until the client says that it speaks the dialect.
         ready: Returns when it is known what is managed.
         needed: Whether clients can have different rights, or may have to log in; else nothing is asked.
-        claim: What names the user in a token that the client logs in by.
+        claim: The claim that names the user in a token with which the client logs in.
     """
 
     def __init__(

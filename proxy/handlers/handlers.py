@@ -12,8 +12,8 @@ class Handlers:
     """What Kordon does with each Kafka API on the connections of one view; all other requests pass.
 
     Args:
-        shared: What all of them use.
-        with_sources: They take the places of others while there are source topics.
+        shared: What all handlers share.
+        with_sources: The handlers that replace others while there are source topics.
         left_out: And these while the proxy leaves out what others do (`leave_out`).
     """
 

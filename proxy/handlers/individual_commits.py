@@ -145,7 +145,7 @@ class TopicIds:
         """Returns a topic's id; `NO_ID`: nobody knows it.
 
         Args:
-            row: Of a request or response, as the client has it.
+            row: The row of a request or response, as the client has it.
         """
         topic = managed_topic(row, self._topics)
         if topic is not None:

@@ -127,7 +127,7 @@ class _Fetch(ConferredRequest):
         """Writes starts for what has no mark; returns whether the coordinator is to be asked again.
 
         Args:
-            known: What was known before it was asked.
+            known: What was known before the coordinator was asked.
             is_last: Whether it is not asked again, and such partitions are refused.
         """
         starts = list[tuple[_Found, Start]]()

@@ -37,7 +37,7 @@ class Introduction:
     """What one client says of itself.
 
     Args:
-        claim: What names the user in a token (`decisions.oauth_claim`).
+        claim: The claim that names the user in a token (`decisions.oauth_claim`).
     """
 
     def __init__(self, client: Client, journal: Journal, claim: str = SUBJECT) -> None:

@@ -87,7 +87,7 @@ class ListOffsets(ServedApi[Request, Response]):
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted; called before a client
             is told a lower end than one before (NO-FALSE-END). Raises UpstreamUnavailable.
         may_serve: Whether this worker's lease lives.
-        reads: Of the worker: they tell what brokers do not know of topics with transactions.
+        reads: The worker's reads, which know what brokers do not know of topics with transactions.
     """
 
     key = apis.LIST_OFFSETS
@@ -136,8 +136,8 @@ class ListOffsets(ServedApi[Request, Response]):
         """Looks for offsets.
 
         Args:
-            fields: Of the requests to brokers: isolation_level, timeout_ms.
-            version: Of the client's request: it tells which timestamps have a meaning.
+            fields: The fields isolation_level and timeout_ms of the requests to brokers.
+            version: The version of the client's request, which says which special timestamps have a meaning.
 
         Returns:
             What was found of each.

@@ -49,7 +49,7 @@ class Login:
 
     Args:
         journal: Is told as whom it has logged in.
-        claim: Of OAUTHBEARER tokens, what names the user (sasl.oauthbearer.sub.claim.name).
+        claim: The claim that names the user in an OAUTHBEARER token (sasl.oauthbearer.sub.claim.name).
     """
 
     def __init__(self, client: Client, journal: Journal, claim: str = SUBJECT) -> None:

@@ -103,8 +103,8 @@ class DialectOffsetFetch(TranslatedApi[Request, Response]):
     """Tells commits on physical partitions; those on virtual ones are looked up for topics that a request names.
 
     Args:
-        told: As `OffsetFetch` has it.
-        takes_marks_off: As `OffsetFetch` has it.
+        told: As for `OffsetFetch`.
+        takes_marks_off: As for `OffsetFetch`.
     """
 
     key = apis.OFFSET_FETCH
@@ -179,7 +179,7 @@ def merged(rows: Iterable[ToldTopic], topics: ManagedTopics) -> list[ToldTopic]:
     """Puts the rows of a face and of its topic together, behind those of other topics.
 
     Args:
-        rows: Of one group, as its coordinator tells them; changed.
+        rows: The rows of one group, as its coordinator answers them; they are changed in place.
 
     Returns:
         The rows as clients see them: topics by their names, and none that is Kordon's own.

@@ -47,7 +47,7 @@ class OtherRefusals:
         """Notes the errors of single topics and partitions.
 
         Args:
-            names: Of the topics that Kordon has answered for; None: for all.
+            names: The names of the topics that Kordon has answered for. None: all topics.
         """
         if not self.is_on:
             return

@@ -22,7 +22,7 @@ def known_before(place: MemberKey, report: MemberReport, positions: Positions) -
     A partition that was another member's stands where that one said in its generation.
 
     Args:
-        report: It, not yet taken in.
+        report: The report, which has not been taken in yet.
     """
     said = positions.said(*place)
     generation = report.generation_id if said is None else said.generation_id
@@ -43,7 +43,7 @@ def decisions_of(
     A position that fell names no connection: it is the group's, and no reader on a connection goes elsewhere by it.
 
     Args:
-        before: By `known_before`.
+        before: The positions that `known_before` returns.
     """
     group_id, member_id = place
     for topic, rows in report.topics.items():

@@ -84,10 +84,10 @@ class Reported:
 
     Attributes:
         place: The member that reports.
-        report: What it says.
-        questions: What the brokers are asked first.
-        checked: What the coordinator answers to the member's heartbeat; None: it is not asked.
-        roll: What has to be known of the group first; None: nothing.
+        report: The report.
+        questions: The questions that the brokers are asked first.
+        checked: The coordinator's answer to the member's heartbeat. None: the coordinator is not asked.
+        roll: The group's members that must be known first. None: none have to be.
         asks: Whether this one is to settle it.
         loading: Whether the log had not been read to its end yet.
         error_code: With which it is refused if the coordinator refuses nothing; NONE: it is not.

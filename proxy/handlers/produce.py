@@ -89,7 +89,7 @@ def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
 
     Args:
         layout: The newest one that is known here.
-        layout_epoch: By which the client chose the partition.
+        layout_epoch: The layout epoch by which the client chose the partition.
     """
     return Code.NOT_LEADER_OR_FOLLOWER if layout_epoch > layout.epoch else code
 
@@ -149,7 +149,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         """Walks over a request; its records stay where they are, and get their identities there when they are sent.
 
         Raises:
-            WireError: It cannot be read, or has more rows than `rows` allows.
+            WireError: The request cannot be read, or has more rows than `rows` allows.
         """
         request = look_produce(version, body, rows)
         found = {self._is_held(version, row) for row in request.topic_data}
@@ -224,7 +224,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         """Writes what a request asks for.
 
         Args:
-            prepared: What is known of its transaction; None: it has none that is taken.
+            prepared: The request's prepared transaction. None: it has no transaction that is taken.
 
         Returns:
             By topic the outcomes of its entries, when all are known. With acks=0 nobody is to be told; it serves to
@@ -290,8 +290,8 @@ class WalkedProduce(ServedRequest):
     """A Produce request that names managed topics only, as it was walked over.
 
     Args:
-        refused: What the client is answered for topics that are refused already.
-        prepared: What is known of its transaction.
+        refused: The answers for topics that are already refused.
+        prepared: The request's transaction, as far as it is prepared.
     """
 
     right = Produce.right
@@ -341,7 +341,7 @@ class MixedProduce(ServedTopics[TableRequest, ProduceResponse]):
     """The managed topics of a request that names others too.
 
     Args:
-        prepared: What is known of its transaction.
+        prepared: The request's transaction, as far as it is prepared.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class _Intake:
     """Queues a request's entries.
 
     Args:
-        transactions: What is known of the request's transaction, or whether transactions are taken at all.
+        transactions: The request's prepared transaction, or whether transactions are taken at all.
     """
 
     def __init__(

@@ -41,9 +41,9 @@ class RefusedMember(Reply[_Told]):
     """A heartbeat that is refused, of a group of any kind.
 
     Args:
-        value: The request; spoiled.
+        value: The request, which is made invalid.
         topics: The managed topics because of which.
-        kind: Of the group, for the log.
+        kind: The kind of the group, for the log.
     """
 
     changed = True
@@ -72,9 +72,9 @@ def refuse_group(kind: str, value: _Asked, names: Iterable[str], topics: Managed
     """Refuses a member of a group that cannot read managed topics.
 
     Args:
-        kind: Of the group, as its user knows it.
+        kind: The kind of the group, as its user knows it.
         value: The heartbeat; spoiled if it is refused.
-        names: Of the topics that it reads.
+        names: The names of the topics that the group reads.
 
     Returns:
         What takes the answer; None: no topic is managed.

@@ -53,7 +53,7 @@ def expand(regex: str, names: frozenset[str], managed: frozenset[str]) -> str | 
 
     Args:
         regex: The client's, in the syntax of RE2.
-        names: Of all topics of the cluster.
+        names: The names of all topics of the cluster.
     """
     seen = matching(regex, (name for name in names | managed if not name.startswith(OWN_PREFIX)))
     if seen is None:

@@ -68,7 +68,7 @@ class Rights:
         A request waits as well where an earlier one does: what clients write must not overtake.
 
         Args:
-            names: Of topics; none: only whether the broker answers this client is to be known.
+            names: The names of topics. None are needed to learn only whether the broker answers this client.
         """
         wanted = set(names) or {_LOGGED_IN}
         missing = {name for name in wanted if self._age(name) > self._max_age}

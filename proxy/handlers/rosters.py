@@ -89,7 +89,7 @@ class Rosters:
             The broker's error code.
 
         Raises:
-            UpstreamUnavailable: They could not be taken out.
+            UpstreamUnavailable: The members that are gone could not be removed from the log.
         """
         try:
             group = await roll.answer

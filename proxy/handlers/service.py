@@ -24,11 +24,11 @@ class ManagedService:
     """The services of a worker's connections.
 
     Args:
-        dialect: They decide on connections that speak the dialect.
+        dialect: The handlers for connections that speak the dialect.
         asks_rights: Whether clients may have different rights, so that each is asked about.
         rights_max_age_seconds: How long what was said of a client's rights is believed.
-        claim: What names the user in a token that a client logs in by.
-        own: What is closed to clients; None: nothing.
+        claim: The claim that names the user in a token with which a client logs in.
+        own: The names that are closed to clients. None: no names are.
     """
 
     def __init__(

@@ -100,7 +100,7 @@ def find_place(topics: ManagedTopics, name: str, number: int, view: View) -> Loc
     """Finds a partition.
 
     Args:
-        number: By which the client knows the partition.
+        number: The number by which the client knows the partition.
 
     Raises:
         Unsettled: There is none, or none yet.
@@ -136,7 +136,7 @@ async def settle(
 
     Args:
         plans: Each makes a row's plan under the layout in force; may raise Unsettled.
-        fields: Of the requests to brokers, beside their topics.
+        fields: The fields of the requests to brokers, without their topics.
         may_serve: Whether this worker's lease lives. Without it others may have gone on to a layout that is not known
             here, in which brokers' answers mean other offsets. It is waited for, since each change of the proxies'
             group takes it away for a moment and librdkafka does not ask again; in vain, clients are to ask again.

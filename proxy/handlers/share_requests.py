@@ -53,8 +53,9 @@ class ManagedPart:
 
     Attributes:
         named: All partitions that it names.
-        unknown: Of these, what their topics do not have. No session keeps them: a request can name very many.
-        said: What its member makes of records, by partition.
+        unknown: Those of `named` that their topics do not have. No session keeps them, because a request can name very
+            many.
+        said: The member's acknowledgements by partition.
         forgotten: Partitions that the session is to name no more.
     """
 
@@ -87,7 +88,7 @@ class ShareApi(ApiHandler):
     """Serves managed topics in one of the two APIs.
 
     Args:
-        serving: Of the worker.
+        serving: The worker's share groups.
     """
 
     begins_sessions: ClassVar[bool]
@@ -146,7 +147,7 @@ class ServedShare(ServedRequest):
     """A request about managed topics.
 
     Args:
-        value: What the broker is asked.
+        value: The request to the broker.
     """
 
     right = Operation.READ

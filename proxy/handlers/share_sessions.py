@@ -38,12 +38,12 @@ class ShareSession:
 
     Args:
         give_back: Has what its member has in hand given to others.
-        client: Whose connection it is on.
+        client: The client whose connection has the session.
 
     Attributes:
-        name: That no other session has had; locks bear it.
-        partitions: That it names, those first that have waited longest for their turn.
-        held: Of which its member was given something.
+        name: The session's unique name, which its locks have.
+        partitions: The partitions that the session names. Those that have waited longest for their turn come first.
+        held: The partitions from which its member was given records.
         has_others: Whether it names, or has named, partitions of topics that are not managed.
         lock: Held while a request is answered: the next one begins where that ends.
     """

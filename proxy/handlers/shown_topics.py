@@ -87,9 +87,10 @@ def show_virtual(
     """Shows a topic as stock clients see it.
 
     Args:
-        row: Of an answer.
+        row: A row of an answer.
         topic: None: it is not served.
-        metadata_version: Of a Metadata answer, which gets its rows written; None: the answer is another one.
+        metadata_version: The version of a Metadata answer, whose rows are written at once. None: the answer is another
+            one.
     """
     rows_done(1)
     if topic is None:

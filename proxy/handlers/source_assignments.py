@@ -39,8 +39,8 @@ class SourceAssignments(ApiHandler):
     """Puts owners on record; all else is `stock`'s.
 
     Args:
-        stock: What is done with the request on account of managed topics; None: it passes.
-        room: On record.
+        stock: What happens to the request because of managed topics. None: it passes.
+        room: Bounds the decisions about assignments.
     """
 
     concerns_sources = True
@@ -87,7 +87,7 @@ class SourceAssignments(ApiHandler):
 
         Args:
             value: The request.
-            answer: It is no error.
+            answer: The answer, which has no error.
         """
         ...
 

@@ -79,10 +79,10 @@ class SourceCommits(ApiHandler):
     """Refuses on source topics what is no restart point; all else is `stock`'s.
 
     Args:
-        stock: What is done with commits on other topics.
+        stock: What happens to commits on other topics.
         numbers: Shared by all handlers of a worker.
         journal: Where decisions are recorded.
-        room: For restart points there; None: of its own.
+        room: Bounds the decisions about restart points. None: the handler has a bound of its own.
     """
 
     concerns_sources = True

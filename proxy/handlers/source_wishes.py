@@ -40,7 +40,7 @@ class SourceWishes:
     """Takes wishes.
 
     Args:
-        topics: What is managed, and which are source topics.
+        topics: The managed topics and the source topics.
         others: Has a wish for a managed topic come true.
         check_others: Tells what would come of one.
     """
@@ -58,7 +58,7 @@ class SourceWishes:
         """Has a wish come true, and returns what came of it.
 
         Raises:
-            UpstreamUnavailable: It is not known.
+            UpstreamUnavailable: The outcome is unknown.
         """
         if (refusal := self._refusal(wish)) is not None:
             return refusal

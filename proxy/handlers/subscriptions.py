@@ -109,7 +109,7 @@ class Subscriptions:
 
     Args:
         names: Returns the names of all topics of the cluster; None: they are not known yet.
-        most_bytes: What all that is remembered may take.
+        most_bytes: The most bytes that all remembered subscriptions may take.
     """
 
     def __init__(self, names: Names, most_bytes: int = MOST_BYTES) -> None:

@@ -98,17 +98,17 @@ class WorkerParts:
     """What handlers use of a worker.
 
     Attributes:
-        topics: What is managed.
+        topics: The managed topics.
         journal: Where decisions are recorded.
         turns: Share of the worker's time.
         links: Connections to brokers.
-        leaders: Who leads physical partitions.
+        leaders: The leaders of physical partitions.
         dispatcher: Takes what is written.
         reads: Read physical logs.
         gates: Hold partitions of dialect groups.
-        subscriptions: What members of KIP-848 groups subscribe to.
+        subscriptions: The subscriptions of members of KIP-848 groups.
         reports: Positions of dialect groups.
-        caught_up: Which groups have nothing left to read.
+        caught_up: The groups that have nothing left to read.
         lending: Lends epochs in front of old brokers.
         wish: Has a wish come true.
         check: Tells what would come of a wish now, and changes nothing.
@@ -119,10 +119,10 @@ class WorkerParts:
         most_rows: Most rows of a request that is read (`limits.request_rows`).
         opened_bytes: Most bytes of records that a compressed batch of the dialect may hold (`limits.opened_bytes`).
         offers_dialect: Whether the dialect is announced (`ordering.dialect`).
-        individual_commits: What groups have done offset by offset, where such commits are taken.
-        share_groups: What share groups have in hand and have done, where they are served.
-        quotas: What brokers hold clients to; None: clients are not held to it (`ordering.client_quotas`).
-        numbers: Of the restart points that were seen last.
+        individual_commits: What groups have done offset by offset, if such commits are taken.
+        share_groups: What share groups have acquired and finished, if they are served.
+        quotas: The brokers' quotas for clients. None: Kordon does not enforce them (`ordering.client_quotas`).
+        numbers: The numbers of the restart points that were seen last.
     """
 
     topics: ManagedTopics

@@ -26,8 +26,8 @@ class ToldClient:
     """What a client was told.
 
     Attributes:
-        fetches: What is kept of its Fetch requests.
-        shares: Its share sessions.
+        fetches: What is kept of the client's Fetch requests.
+        shares: The client's share sessions.
     """
 
     def __init__(self, client: Client, topics: ManagedTopics, journal: Journal) -> None:

@@ -166,7 +166,7 @@ class TransactionalProduce:
         Args:
             asked: A request with a transactional id and acks=all.
             found: Its managed topics, each with streams and records.
-            opened_bytes: As of `look_records`.
+            opened_bytes: As for `look_records`.
         """
         connection = self._connections.get(client)
         if connection is None:
@@ -189,7 +189,7 @@ class PreparedProduce:
     """The batches of one request's transaction, until they are in line.
 
     Attributes:
-        questions: What is asked on the client's connection, before anything else of this request.
+        questions: The questions on the client's connection, before anything else of this request.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class PreparedProduce:
         """Takes a batch in. The first one says who the producer is; see `admit` for those of others.
 
         Args:
-            batch: What the records came to when they were looked at.
+            batch: The result of `look_records` for the records.
         """
         if self._claim is None:
             self._claim = ProducerClaim(self._connection.principal, self._transactional_id, *batch[:2])
