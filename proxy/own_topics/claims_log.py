@@ -87,7 +87,7 @@ class ClaimsLog:
         """Returns when all that stood in the log at the time of the call has been read.
 
         Raises:
-            UpstreamUnavailable: It was not possible in time.
+            UpstreamUnavailable: The log could not be read to its end in time.
         """
         await self.log.read_to_end()
 
@@ -95,10 +95,11 @@ class ClaimsLog:
         """Writes records, and returns when they have been read back. What they outlive is taken out later.
 
         Args:
-            read_to: As it was when they were made: what has been read since may be in none of them.
+            read_to: The position up to which the log was read when the records were made. None of them may hold what
+                was read after that.
 
         Raises:
-            UpstreamUnavailable: They are not known to be written, and may still be.
+            UpstreamUnavailable: The records may or may not be written.
         """
         entries = [(place, each, NewRecord(self._key(place), dump(each))) for place, each in said]
         for batch in in_batches([entry for _, _, entry in entries], BATCH_BYTES):
@@ -122,7 +123,7 @@ class ClaimsLog:
         """Takes in a record of the log.
 
         Raises:
-            ValueError: It cannot be read, and says nothing.
+            ValueError: The record cannot be read, and is ignored.
         """
         self.read_to = record.offset + 1
         read: tuple[PlaceKey, Said | None] | None = what_is_said(record, place_of, load)
@@ -169,7 +170,7 @@ def key_with(writer: str, kind: str = KIND) -> Callable[[PlaceKey], str]:
 
     Args:
         writer: A name of the worker that no other has, of letters and digits.
-        kind: Of all records of the log.
+        kind: The kind of all records of the log.
     """
     number = 0
 

@@ -30,7 +30,7 @@ class CompactedTopic:
 
     Attributes:
         purpose: Begins the names of log events about it (`lent_epochs_unavailable`), and names connections.
-        holds: What is in it, for messages.
+        holds: The contents of the topic, in words for messages.
         own_configs: Topic configs that others of Kordon's topics do not have.
         when_lost: Why nobody has to do anything when it is lost; empty: it must not be.
         partitions: How many it has.
@@ -62,7 +62,7 @@ class CompactedTopic:
         """Creates the topic where it is missing, and checks it where it is there.
 
         Raises:
-            OwnTopicUnfit: It has other configs or another number of partitions.
+            OwnTopicUnfit: The topic has other configs or another number of partitions.
             UpstreamUnavailable: The cluster does not answer, or does not let Kordon create it.
         """
         admin = TopicsAdmin(brokers)

@@ -78,10 +78,10 @@ def what_is_said(
         load: Reads a value; None: it is of a later version.
 
     Returns:
-        None: It is of a later version of Kordon, and says nothing to this one.
+        None: The record is of a later version of Kordon, and means nothing to this one.
 
     Raises:
-        ValueError: It cannot be read.
+        ValueError: The record cannot be read.
     """
     if record.fault:
         raise ValueError(record.fault)
@@ -125,7 +125,7 @@ class FollowedLog:
     """Reads a log, and writes to it. Nothing is done before it is first asked for something.
 
     Args:
-        partition: Of a topic with several.
+        partition: The partition, for a topic with several.
     """
 
     def __init__(self, brokers: Brokers, topic: CompactedTopic, contents: Contents, *, partition: int = 0) -> None:
@@ -172,7 +172,7 @@ class FollowedLog:
         """Waits until what is known is current.
 
         Raises:
-            UpstreamUnavailable: It is not within `timeout` seconds.
+            UpstreamUnavailable: The log is not read to its end within `timeout` seconds.
         """
         with suppress(TimeoutError):
             await asyncio.wait_for(self._opened(), timeout)
@@ -183,7 +183,7 @@ class FollowedLog:
         """Returns when all that stood in the log at the time of the call has been read.
 
         Raises:
-            UpstreamUnavailable: It was not possible in time.
+            UpstreamUnavailable: The log could not be read to its end in time.
         """
         try:
             opened = await asyncio.wait_for(self._opened(), READ_SECONDS)
@@ -197,13 +197,13 @@ class FollowedLog:
         """Writes records, which fit into one batch (`BATCH_BYTES`), and returns when they have been read back.
 
         Args:
-            timeout: Seconds.
+            timeout: The time limit in seconds.
 
         Returns:
             The offset of the last one.
 
         Raises:
-            UpstreamUnavailable: They are not known to be written, and may still be.
+            UpstreamUnavailable: The records may or may not be written.
         """
         try:
             async with asyncio.timeout(timeout):

@@ -42,9 +42,9 @@ class GroupPositions:
         """Returns where a group stands, as evidence for one of its members.
 
         Args:
-            generation_id: In which the positions were reported.
-            member_id: Who asks. Reports from before the group was deleted and made anew may be in the log; where this
-                member's own is known, these are gone.
+            generation_id: The generation in which the positions were reported.
+            member_id: The member that asks. The log may have reports from before the group was deleted and created
+                again. They are gone if this member's own report is known.
 
         Returns:
             Next offsets by partition; empty where the member has not reported in this generation, as far as has been
@@ -64,7 +64,7 @@ class GroupPositions:
         """Waits until what is known is current.
 
         Raises:
-            UpstreamUnavailable: It is not within `timeout` seconds.
+            UpstreamUnavailable: The log is not read to its end within `timeout` seconds.
         """
         await self.log.ready(timeout)
 
@@ -72,11 +72,11 @@ class GroupPositions:
         """Writes reports in their order, and returns when they have been read back.
 
         Args:
-            reports: Of members; None: it is no member any more.
-            timeout: Seconds.
+            reports: Reports by member. None: the member has left.
+            timeout: The time limit in seconds.
 
         Raises:
-            UpstreamUnavailable: They are not known to be written, and may still be.
+            UpstreamUnavailable: The records may or may not be written.
             ValueError: A report is too large.
         """
         entries = [NewRecord(key_of(place), None if each is None else dump(each)) for place, each in reports.items()]
@@ -91,7 +91,7 @@ class GroupPositions:
         """Takes in a record of the log; if it cannot be read, its member has not reported.
 
         Raises:
-            ValueError: It cannot be read.
+            ValueError: The record cannot be read.
         """
         read = what_is_said(record, place_of, load)
         if read is None:

@@ -33,7 +33,7 @@ class IndividualCommits:
 
     Args:
         writer: A name of the worker that no other has, of letters and digits.
-        most_bytes: What is kept in memory, about; beyond that no more ranges are taken, but what closes gaps is.
+        most_bytes: The approximate memory for ranges. Beyond that, only ranges that close gaps are taken.
         topic: The name of the log.
         is_served: Whether this proxy takes individual commits (`ordering.individual_commits`).
     """
@@ -67,7 +67,7 @@ class IndividualCommits:
         Raises:
             OwnTopicUnfit: The cluster can have no such log, or it is not such that claims are safe in it, or this proxy
                 takes no individual commits.
-            UpstreamUnavailable: It is not read within 5 seconds.
+            UpstreamUnavailable: The log is not read to its end within 5 seconds.
         """
         if not self.is_served:
             raise OwnTopicUnfit("this proxy takes no individual commits: set ordering.individual_commits")

@@ -61,12 +61,12 @@ class Backup:
     """The layouts of a cluster as they stood at one offset of `__kordon.layouts`.
 
     Attributes:
-        cluster_id: As brokers tell it.
+        cluster_id: The cluster's id, as brokers give it.
         layouts_id: The topic id of `__kordon.layouts`.
         offset: Up to where that topic was read.
-        taken_at: When, in UTC.
-        log_ends: By topic and partition, where its log ended at the latest when the layouts were read.
-        records: By key, the values of that topic.
+        taken_at: The time of the backup, in UTC.
+        log_ends: By topic and partition, the latest end of the log while the layouts were read.
+        records: The values of that topic by key.
     """
 
     cluster_id: Annotated[str, Field(max_length=200)]
@@ -109,7 +109,7 @@ def load_backup(raw: bytes) -> Backup:
     """Reads a file, whatever it is.
 
     Raises:
-        BackupUnreadable: It is no backup, is damaged, or a record of it is not sound.
+        BackupUnreadable: The text is not a backup, is damaged, or has an unsound record.
     """
     if len(raw) > MOST_FILE_BYTES:
         raise BackupUnreadable(f"it has more than {MOST_FILE_BYTES} bytes")

@@ -33,8 +33,8 @@ class BackupComparison:
     """What differs between a backup and a cluster, in words.
 
     Attributes:
-        problems: By topic, why its layout in the backup is not the one to go by.
-        notes: By topic, what else an operator should know.
+        problems: The reason why the backup's layout of a topic cannot be used, by topic.
+        notes: Other remarks for an operator, by topic.
         same: Topics whose layout in the backup is in force.
     """
 
@@ -66,7 +66,7 @@ class LayoutsCheck:
         """Looks at every topic of the backup, and at those that it lacks.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         cluster_id = (await self._brokers.metadata([])).cluster_id
         if cluster_id != self._backup.cluster_id:

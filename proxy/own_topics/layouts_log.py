@@ -24,7 +24,7 @@ class LayoutsLog(InternalTopicLog):
         """Returns the topics that have a face: each is managed, or is about to be.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         return await topics_with_faces(self.brokers)
 
@@ -32,7 +32,7 @@ class LayoutsLog(InternalTopicLog):
         """Creates the topic, or checks that the one that is there is fit for it.
 
         Raises:
-            OwnTopicUnfit: It is not; the message says what to change.
+            OwnTopicUnfit: The topic is unfit. The message says what to change.
             UpstreamUnavailable: The cluster does not answer or refuses, or the topic was there and is lost.
         """
         if not await self.exists() and (lost := await self.faces()):

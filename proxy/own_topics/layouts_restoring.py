@@ -77,7 +77,7 @@ async def read_layouts(brokers: Brokers) -> LayoutsRead | None:
 
     Raises:
         LogLost: The topic was deleted meanwhile.
-        UpstreamUnavailable: They cannot be read within a minute.
+        UpstreamUnavailable: The layouts cannot be read within a minute.
     """
     log, found = LayoutsLog(brokers), dict[str, Record]()
 
@@ -113,8 +113,8 @@ async def take_backup(brokers: Brokers) -> tuple[Backup, dict[str, str]]:
 
     Raises:
         NotRestored: There are no layouts.
-        LogLost: They were deleted meanwhile.
-        UpstreamUnavailable: Nobody answers.
+        LogLost: The layouts were deleted in the meantime.
+        UpstreamUnavailable: No broker answers.
     """
     before = await read_layouts(brokers)
     if before is None:
@@ -147,7 +147,7 @@ async def compared(brokers: Brokers, backup: Backup, *, only: bool = False) -> B
 
     Raises:
         LogLost: The layouts were deleted meanwhile.
-        UpstreamUnavailable: Nobody answers.
+        UpstreamUnavailable: No broker answers.
     """
     found = await read_layouts(brokers)
     in_force = found.topics if found is not None else {}
@@ -175,7 +175,7 @@ class Restoring:
         Raises:
             NotRestored: A Kordon is a member of the group, or the backup is not sound here.
             LogLost: The layouts were deleted meanwhile.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         await self._refuse_live()
         found = await read_layouts(self._brokers)

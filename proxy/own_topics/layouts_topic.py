@@ -19,7 +19,7 @@ async def topics_with_faces(brokers: Brokers) -> list[str]:
     """Returns the topics that have a face, in the order of their names, without reading the layouts.
 
     Raises:
-        UpstreamUnavailable: Nobody answers.
+        UpstreamUnavailable: No broker answers.
     """
     asked = MetadataRequest(topics=None, allow_auto_topic_creation=False)
     rows = (await brokers.ask_any(metadata.API, _METADATA_VERSIONS, asked)).topics

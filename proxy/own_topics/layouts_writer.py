@@ -103,7 +103,7 @@ class LayoutsWriter:
     """The controller's writer. One task at a time uses it.
 
     Args:
-        transactional_id: By which writers fence one another.
+        transactional_id: The id by which writers fence one another.
     """
 
     def __init__(self, brokers: Brokers, topic: str = LAYOUTS_TOPIC, transactional_id: str = TRANSACTIONAL_ID) -> None:
@@ -137,7 +137,7 @@ class LayoutsWriter:
 
         Raises:
             Fenced: This writer was fenced before.
-            UpstreamUnavailable: It was not possible within `timeout` seconds.
+            UpstreamUnavailable: The writer could not take over within `timeout` seconds.
         """
         self._refuse_fenced()
         self.state = WriterState.CLOSED
@@ -171,7 +171,7 @@ class LayoutsWriter:
         After any error but `Fenced`, `open` has to be called again.
 
         Args:
-            entries: At least one.
+            entries: At least one record.
             timeout: Seconds for each of the two halves, writing and ending.
 
         Returns:

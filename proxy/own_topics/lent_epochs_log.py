@@ -69,7 +69,7 @@ class LentEpochsLog:
         """Returns when all that stood in the log at the time of the call has been read.
 
         Raises:
-            UpstreamUnavailable: It was not possible in time.
+            UpstreamUnavailable: The log could not be read to its end in time.
         """
         await self.log.read_to_end()
 
@@ -77,7 +77,7 @@ class LentEpochsLog:
         """Writes a record, and has mended what it spoils if it does not count; returns whether it does.
 
         Raises:
-            UpstreamUnavailable: It is not known whether it is written.
+            UpstreamUnavailable: The record may or may not be written.
         """
         counts = await self._write(key, dump(lent))
         if not counts:
@@ -138,7 +138,7 @@ class LentEpochsLog:
         """Takes in a record of the log.
 
         Raises:
-            ValueError: It cannot be read.
+            ValueError: The record cannot be read.
         """
         now = time.monotonic()
         try:

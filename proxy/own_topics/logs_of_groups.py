@@ -82,7 +82,7 @@ class LogsOfGroups(Generic[_Log]):
 
         Raises:
             OwnTopicUnfit: The cluster can have no such log, or it is not such that records are safe in it.
-            UpstreamUnavailable: It is not read within 5 seconds.
+            UpstreamUnavailable: The log is not read to its end within 5 seconds.
         """
         try:
             async with asyncio.timeout(LOAD_SECONDS):

@@ -36,7 +36,7 @@ class OwnIds:
     """Keeps `OwnThings` up to date.
 
     Args:
-        links: By which brokers are asked.
+        links: Connections by which brokers are asked.
         found: Is told the names of those that are there.
     """
 

@@ -66,7 +66,7 @@ class OwnThings:
     """Knows what is Kordon's own.
 
     Args:
-        group: Of the proxies (`ordering.group`).
+        group: The proxies' group (`ordering.group`).
     """
 
     def __init__(self, group: str) -> None:

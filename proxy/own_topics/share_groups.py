@@ -38,7 +38,7 @@ class ShareGroups:
 
     Args:
         writer: A name of the worker that no other has, of letters and digits.
-        most_bytes: What is kept in memory, about; beyond that nothing more is given away.
+        most_bytes: The approximate memory for share groups. Beyond that, members get no more records.
         topic: The name of the log.
         is_served: Whether this proxy serves share groups on managed topics (`ordering.share_groups`).
     """
@@ -81,7 +81,7 @@ class ShareGroups:
         Raises:
             OwnTopicUnfit: The cluster can have no such log, or it is not such that records are safe in it, or this
                 proxy serves no share groups.
-            UpstreamUnavailable: It is not read within 5 seconds.
+            UpstreamUnavailable: The log is not read to its end within 5 seconds.
         """
         if not self.is_served:
             raise OwnTopicUnfit("this proxy serves no share groups on managed topics: set ordering.share_groups")

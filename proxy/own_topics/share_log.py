@@ -147,7 +147,7 @@ class ShareLog:
         """Returns when all that stood in the log at the time of the call has been read.
 
         Raises:
-            UpstreamUnavailable: It was not possible in time.
+            UpstreamUnavailable: The log could not be read to its end in time.
         """
         await self.log.read_to_end()
 
@@ -155,7 +155,7 @@ class ShareLog:
         """Writes records in one batch, and returns their keys when they have been read back.
 
         Raises:
-            UpstreamUnavailable: They are not known to be written, and may still be.
+            UpstreamUnavailable: The records may or may not be written.
         """
         entries = [NewRecord(self._key(place), dump(each)) for each in said]
         await self._write(entries)
@@ -186,7 +186,7 @@ class ShareLog:
         """Takes in a record of the log.
 
         Raises:
-            ValueError: It cannot be read, and says nothing.
+            ValueError: The record cannot be read, and is ignored.
         """
         self.read_to = record.offset + 1
         self._expected.discard(record.key)

@@ -58,10 +58,10 @@ class LogOpening:
         """Returns when groups may begin.
 
         Args:
-            timeout: Seconds.
+            timeout: The time limit in seconds.
 
         Raises:
-            UpstreamUnavailable: They may not in time.
+            UpstreamUnavailable: The groups may not begin in time.
         """
         with suppress(TimeoutError):
             if not self.is_known:

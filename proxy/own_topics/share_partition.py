@@ -155,7 +155,7 @@ class SharePartition:
         as good: `has_begun` holds afterwards.
 
         Raises:
-            UpstreamUnavailable: It is not known.
+            UpstreamUnavailable: The outcome is unknown.
         """
         seen = self.state.place.seen()
         start = Start(1 + secrets.randbelow(MOST_INCARNATION), seen.incarnation, Done(offset), seen.ended)
@@ -167,7 +167,7 @@ class SharePartition:
         """Has all before an offset be done: its records were deleted, and nobody can be given them.
 
         Raises:
-            UpstreamUnavailable: It is not known.
+            UpstreamUnavailable: The outcome is unknown.
         """
         state = self.state
         if state.done.stable < offset:
@@ -180,14 +180,14 @@ class SharePartition:
         """Takes what a member makes of records, and returns when that stands in the log.
 
         Args:
-            session: Of the member, as in `acquire`.
+            session: The member's session, as in `acquire`.
             may_renew: Whether the request says that it renews.
 
         Returns:
             All count (NONE), or none: INVALID_REQUEST or INVALID_RECORD_STATE (`acknowledging.py`).
 
         Raises:
-            UpstreamUnavailable: It is not known whether they count.
+            UpstreamUnavailable: The acknowledgements may or may not count.
         """
         judged = self._judge(session, batches, may_renew=may_renew)
         if not judged.is_sure:
@@ -235,7 +235,7 @@ class SharePartition:
         """Gives back all that a member's session has in hand; it counts as given.
 
         Raises:
-            UpstreamUnavailable: It is not known; the locks expire.
+            UpstreamUnavailable: The outcome is unknown. The locks expire.
         """
         offsets = sorted(each for each, held in self.state.locks if acknowledging.has_in_hand(held, session))
         kinds = (ShareAcknowledgeType.RELEASE,)
@@ -258,9 +258,9 @@ class SharePartition:
         """Takes in the records between two offsets.
 
         Args:
-            begin: As `ahead` said; what somebody else has looked at meanwhile is passed over.
+            begin: The offset that `ahead` returned. Records that another call has looked at since are skipped.
             end: All before it has been looked at: where no record stands there, none ever will.
-            records: In order; without transactions that the group may not see.
+            records: The records in order, without those of transactions that the group may not see.
         """
         window = self.window
         if begin <= window.end < end and begin >= window.begin:

@@ -51,7 +51,7 @@ class SourcesLog:
         """Has a topic be a source topic, here and soon at all proxies.
 
         Raises:
-            UpstreamUnavailable: It is not known whether it is.
+            UpstreamUnavailable: The record may or may not be written.
         """
         await self.log.write([NewRecord(key_of(name), dump(topic))])
 
@@ -59,7 +59,7 @@ class SourcesLog:
         """Has a topic be no source topic any more.
 
         Raises:
-            UpstreamUnavailable: It is not known whether it is.
+            UpstreamUnavailable: The record may or may not be written.
         """
         await self.log.write([NewRecord(key_of(name), None)])
 
@@ -67,7 +67,7 @@ class SourcesLog:
         """Takes in a record of the log.
 
         Raises:
-            ValueError: It cannot be read, and says nothing.
+            ValueError: The record cannot be read, and is ignored.
         """
         read = what_is_said(record, topic_of, load)
         if read is None:

@@ -55,7 +55,7 @@ class Reader:
 
     Args:
         request: The request; its tags are KIP-253's group, or the positions of a reader without one.
-        positions: Of all groups.
+        positions: The positions of all groups.
     """
 
     def __init__(self, request: FetchRequest, positions: ReadPositions) -> None:
@@ -108,7 +108,7 @@ class Gates:
     """The gates of a worker's topics.
 
     Args:
-        positions: Of all groups.
+        positions: The positions of all groups.
         ends_of: Asks leaders where physical partitions begin (-2) or end (-1).
     """
 

@@ -47,8 +47,8 @@ class Indexer:
     """Finds the owner of each batch of a physical partition.
 
     Args:
-        tenancy: Who lives and has lived there.
-        v_count: V.
+        tenancy: The streams that live and have lived in the partition.
+        v_count: The number of virtual partitions.
         opener: Opens what has to be shared out.
     """
 

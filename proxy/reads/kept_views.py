@@ -148,7 +148,7 @@ class KeptViews:
         """Keeps what was found from an offset on, up to the next view, if there is anything between.
 
         Args:
-            found: By owner.
+            found: What was found, by owner.
         """
         before = self.start_after(start)
         end = found.end if before is None else min(found.end, before)

@@ -66,7 +66,7 @@ class LogStore:
     """Keeps one log for all readers of a physical partition, while nothing changes of who lives and has lived there.
 
     Args:
-        leaders: Whose elections end what was read under former leaders.
+        leaders: The leaders, whose elections end what was read under former leaders.
         opener: Opens what has to be shared out.
         tally: Counts what is read, kept and given.
         cache_bytes: Most bytes of records that are kept for other readers.

@@ -107,7 +107,7 @@ class LogTransactions:
         Args:
             start: The offset from which on all has been looked at.
             end: The offset behind it.
-            seen: What concerns transactions there, in its order.
+            seen: The events of transactions in that range, in order.
         """
         if self._leader_epoch < 0:
             self._learn_leader_epoch()

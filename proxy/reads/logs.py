@@ -37,7 +37,7 @@ class PartitionLog:
         indexer: Knows who lives and has lived there; under another tenancy there is another log.
         cache: Decides how long what was read is kept.
         told: Up to where readers may have been told of it before, under an earlier leader.
-        transactions: What is known of its transactions; None: its topic has none.
+        transactions: What is known of the log's transactions. None: its topic has none.
     """
 
     def __init__(

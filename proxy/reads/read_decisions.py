@@ -52,7 +52,7 @@ class ReadDecisions:
 
         Args:
             stream: A virtual partition, or ~q.
-            group: For whom the client reads, where it has said so.
+            group: The group for which the client reads, if it has named one.
             evidence: Why its reader may have it.
         """
         if given.told <= given.asked:
@@ -91,7 +91,7 @@ class ReadDecisions:
 
         Args:
             stay: The one of which nothing is given yet.
-            asks: By physical partition, the offset up to which it has to be read first.
+            asks: By physical partition, the offset up to which it must be read first.
         """
         if (topic.name, stream) not in client.held:
             client.held[topic.name, stream] = monotonic()
@@ -152,7 +152,7 @@ def records_in(entries: Sequence[ServedBatch], first: int) -> int:
     """Counts the records of batches, as their headers do.
 
     Args:
-        entries: In order.
+        entries: The batches in order.
         first: Offset of the physical partition at which the reader stood: what a batch has below that is not for it.
     """
     if not entries:

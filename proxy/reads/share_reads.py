@@ -72,7 +72,7 @@ class ShareReads:
         """Reads from offsets on; returns rows of those of which there is something to say.
 
         Args:
-            wait_ms: For which it waits if there is nothing of any of them.
+            wait_ms: The time to wait if none of the partitions has records, in milliseconds.
         """
         self._reads.logs.prune()
         topics = dict[str, AskedTopic]()
@@ -91,7 +91,7 @@ class ShareReads:
         """Finds the records of what was read.
 
         Args:
-            offset: From which on it was read.
+            offset: The offset at which the read began.
             most: Records after which it stops, at a batch's end.
         """
         if row.error_code:

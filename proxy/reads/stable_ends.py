@@ -31,8 +31,8 @@ class StableEnds:
         A transaction that was open when the stream moved holds it in its former home.
 
         Args:
-            topic: One with transactions.
-            high_watermark: Of the physical log of the stream's home, as its leader says now.
+            topic: A topic with transactions.
+            high_watermark: The high watermark of the physical log of the stream's home, as its leader now gives it.
 
         Returns:
             None: it is not known yet; asking again helps.

@@ -137,7 +137,7 @@ class StayRead:
 
         Args:
             room_bytes: Left in the whole answer; none is left: nothing more is taken.
-            most_bytes: Of this partition, with what it has taken already.
+            most_bytes: The most bytes of this partition, including those that it has already taken.
 
         Returns:
             What brings more, if more is to be waited for.
@@ -186,7 +186,7 @@ class StayRead:
         """Makes the row of the response; the end of the home's log is known.
 
         Args:
-            number: By which the client knows the partition.
+            number: The number by which the client knows the partition.
             is_late: Whether the client has waited long enough to be moved over what is not its own (STEP-OVER).
         """
         taken, delta, tally = self.taken, self.stay.delta, self._reads.tally

@@ -40,9 +40,9 @@ class TimedOffsets:
         """Returns where the first record of a stream stands, from an offset on, that can be as young as a time.
 
         Args:
-            topic: One with transactions.
-            offset: As clients count, by what a broker has found.
-            timestamp: In milliseconds since 1970.
+            topic: A topic with transactions.
+            offset: The offset that a broker has found, as clients count.
+            timestamp: Milliseconds since 1970.
 
         Returns:
             The offset itself if no witness or marker stands there, and where the search ended if that took too long;

@@ -76,8 +76,8 @@ class WorkerReads:
     Args:
         cache_bytes: Most bytes of records that are kept for other readers.
         opener: Opens what has to be shared out.
-        read_layouts_to_end: As of `ReadLimits`.
-        may_serve: As of `ReadLimits`.
+        read_layouts_to_end: As for `ReadLimits`.
+        may_serve: As for `ReadLimits`.
         journal: Where decisions are noted; None: nowhere.
     """
 

@@ -66,7 +66,7 @@ class StallAvoidance:
         """Finds the connections that wait.
 
         Args:
-            writers: All connections.
+            writers: All broker writers.
             now: Seconds of the loop's clock.
 
         Returns:

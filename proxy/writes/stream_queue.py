@@ -72,7 +72,7 @@ class StreamQueue:
         """Returns what a client is told: upon a gap, to send again what is behind a batch that is to come again.
 
         Args:
-            answer: What it would be told for this write alone.
+            answer: The answer for this write alone.
         """
         who = write.producer_id, write.producer_epoch, write.base_sequence
         result = result_of(answer)

@@ -57,7 +57,7 @@ class WriteDecisions:
 
         Args:
             write: The write, as it was sent.
-            outcome: What the broker has answered; None: nothing.
+            outcome: The broker's answer. None: there is none.
         """
         if not answer.error_code:
             if outcome is not None and outcome.base_offset >= 0:

@@ -102,10 +102,10 @@ def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[W
     """Makes the answer to a Produce request.
 
     Args:
-        rows: By topic its name, its id in versions that have ids, and the outcome of each entry.
+        rows: By topic, its name, its id in versions that have ids, and the outcome of each entry.
 
     Raises:
-        SilentWriteFailed: As of `end_if_failed`.
+        SilentWriteFailed: As for `end_if_failed`.
     """
     if not acks:
         end_if_failed(outcome.error_code for _, _, outcomes in rows for outcome in outcomes)
@@ -153,7 +153,7 @@ def told(
     Args:
         layout: The layout in force now; what does not stand in it is no success (LATE-ANSWER).
         write: The write, as it was sent.
-        outcome: What the broker has answered; None: nothing.
+        outcome: The broker's answer. None: there is none.
         counts: The counts that are raised.
     """
     partition = shown_partition(stream)

@@ -138,7 +138,7 @@ class WriterQuestions:
         """Returns what the leader of a physical partition knows of producers.
 
         Raises:
-            UpstreamUnavailable: It does not answer, or is not the leader.
+            UpstreamUnavailable: The broker does not answer, or is not the leader.
         """
         client = await self._leaders.connection(topic, partition, _PURPOSE)
         found = (await describe_producers(client, topic, [partition])).get(partition)

@@ -23,7 +23,7 @@ def of_decisions(
     """Yields records of the decision log.
 
     Args:
-        values: One record each.
+        values: The values of records, one each.
         name: Where they were read.
         first: Where there they begin: shipments of one name follow on each other by it.
     """

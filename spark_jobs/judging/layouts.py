@@ -80,7 +80,7 @@ def newest(decisions: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """Returns the newest layout of each topic, as `TOLD`; a later one contains all that went before.
 
     Args:
-        known: What this returned before, of earlier decisions.
+        known: The result for earlier decisions.
     """
     is_sure = pl.col("reason").is_null()  # of a commit that may have failed nothing is told but that
     told = decisions.filter(pl.col("kind").is_in(_TELLING), is_sure, pl.col("topic").is_not_null()).with_columns(

@@ -63,7 +63,7 @@ def placed(facts: Facts, state: State) -> tuple[pl.DataFrame, State]:
     """Works out whose new batches are, once for all rules that ask.
 
     Args:
-        state: What this returned before.
+        state: The previous result.
 
     Returns:
         Batches of which it has become certain, as `PLACED`, in the order of their offsets; and the state. It is bounded

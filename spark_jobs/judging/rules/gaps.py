@@ -50,8 +50,8 @@ def with_gaps(rows: pl.DataFrame, gaps: pl.DataFrame, *, after: str, until: str)
     """Adds whether a decision is missing between two of a worker, as the column `across_gap`.
 
     Args:
-        rows: With `worker`.
-        gaps: As `Facts` has them.
+        rows: Rows with `worker`.
+        gaps: The gaps, as in `Facts`.
         after: A column: the number of the earlier decision; null: from the worker's first on.
         until: A column: the number of the later one; null: up to its last.
     """

@@ -40,7 +40,7 @@ def before(segments: pl.DataFrame, asked: pl.DataFrame) -> pl.DataFrame:
     """Returns what some segments need, as `BEFORE`; nothing of those that are not known.
 
     Args:
-        segments: As `Facts` has them.
+        segments: The segments, as in `Facts`.
         asked: With the columns of `SEGMENT`.
     """
     of_topics = segments.filter(pl.col("topic").is_in(asked.get_column("topic").unique().to_list()))

@@ -107,7 +107,7 @@ def between(ranges: pl.DataFrame, facts: Facts, known: State) -> pl.DataFrame:
 
     Args:
         ranges: With `topic`, `stream`; `partition`, `move` and `position`, where they begin; `span`, their length.
-        known: By `records_of`.
+        known: The result of `records_of`.
 
     Returns:
         Them with `verdict`: FAIL if there are any, and they can still be read, PASS if not, UNKNOWN, or WAIT; and with

@@ -51,8 +51,8 @@ def with_outcomes(facts: Facts, state: State) -> tuple[Facts, State]:
     """Adds to facts what became of batches of transactions, as `Facts.decided` and `Facts.undecided`.
 
     Args:
-        facts: With `placed`.
-        state: What this returned before.
+        facts: Facts with `placed`.
+        state: The previous result.
     """
     known, new = state["undecided"], _new(facts)
     if known.is_empty() and new.is_empty() and facts.placed.get_column("protocol").null_count() == facts.placed.height:

@@ -107,7 +107,7 @@ def seen(facts: Facts, state: State) -> JudgedTransactions:
     """Goes on with all logs by what is new in a micro-batch.
 
     Args:
-        state: What this returned before, as `STATE`.
+        state: The previous result, as `STATE`.
     """
     gaps, places = _read(facts, state["place"])
     new = facts.batches.filter(pl.col("event").is_not_null() | pl.col("protocol").is_not_null())
@@ -238,7 +238,7 @@ class _Logs:
     """The logs of which there is something new.
 
     Args:
-        known: What is known of each log before.
+        known: What was known of each log before.
     """
 
     def __init__(self, known: dict[_Place, int]) -> None:
