@@ -30,7 +30,7 @@ demo: $(VENV)/ready ## real clients on a real broker, direct and through Kordon,
 test: $(VENV)/ready ## every test, with real brokers (KAFKA=4.4, 3.9 or 2.4 for others); fails if it takes more than 20 minutes (AT_MOST=)
 	$(BIN)/python -m kordon.testing.lanes --at-most $(AT_MOST) $(PYTEST_ARGS)
 
-quick: $(VENV)/ready ## the tests that need no broker, Spark, Java or browser, and are not marked slow (two and a half minutes on two cores)
+quick: $(VENV)/ready ## the tests that need no broker, Spark, Java or browser, and are not marked slow (two minutes on two cores)
 	$(BIN)/python -m kordon.testing.lanes --quick $(PYTEST_ARGS)
 
 mutate: $(VENV)/ready ## Kordon broken in one line at a time: does the test notice that the list names? goes on where it was stopped (four minutes, no broker)

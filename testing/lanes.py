@@ -24,12 +24,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 from kordon.testing.forks import Forks, outlasted
 from kordon.testing.java_process import DIES_WITH_PARENT
@@ -89,6 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(Forks(processes, between, lane_of, _NICENESS))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Looks for examples in docstrings only where there are some: a few files of hundreds."""
+    found = yield
+    return [each for each in found if not isinstance(each, DoctestModule) or b">>> " in file_path.read_bytes()]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves out what is not quick, where that is asked for; puts files with long tests first."""
     if config.getoption("--quick"):
@@ -102,8 +110,17 @@ def _is_quick(item: pytest.Item) -> bool:
     return lane_of(item) == PLAIN and not item.get_closest_marker("slow")
 
 
+_LANE: Final = pytest.StashKey[str]()
+
+
 def lane_of(item: pytest.Item) -> str:
     """Says in which of them a test is run."""
+    if (known := item.stash.get(_LANE, None)) is None:  # it is asked for several times a test
+        known = item.stash[_LANE] = _lane_of(item)
+    return known
+
+
+def _lane_of(item: pytest.Item) -> str:
     fixtures = getattr(item, "fixturenames", ())
     if item.get_closest_marker("beside") or not _needs_brokers(item):
         kinds = {SPARK: "spark" in fixtures, BESIDE: _needs_programs(item)}

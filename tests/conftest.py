@@ -29,6 +29,7 @@ from kordon.testing.same_draws import leave_out_constants_of_the_project
 from kordon.testing.stalls import StallLoop
 
 settings.register_profile("quick", derandomize=True, max_examples=60, deadline=None)
+settings.register_profile("brief", settings.get_profile("quick"), max_examples=20)
 settings.register_profile("deep", max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 if settings.get_current_profile_name() == "quick":
@@ -45,7 +46,12 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Counts the processor time of tests that wait for nobody; has each Spark begin with the classes that are kept."""
+    """Counts the processor time of tests that wait for nobody; has each Spark begin with the classes that are kept.
+
+    `make quick` tries the first third of the examples that `make test` tries.
+    """
+    if config.getoption("--quick", default=False) and settings.get_current_profile_name() == "quick":
+        settings.load_profile("brief")
     spark_classes.use()
     config.pluginmanager.register(timeouts)
 

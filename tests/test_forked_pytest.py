@@ -14,6 +14,7 @@ from kordon.testing import bounded_runs
 from kordon.testing.forked_pytest import NEVER_IMPORTED, ForkedPytest, Replaced
 from kordon.testing.mutations import ROOT
 
+pytestmark = pytest.mark.slow
 LEASE = "proxy/member/lease.py"
 TESTS = "tests/member/test_lease.py"
 FAILED = int(pytest.ExitCode.TESTS_FAILED)

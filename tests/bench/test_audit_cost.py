@@ -66,6 +66,7 @@ def test_memory_is_that_of_all_processes_when_it_was_most() -> None:
     assert results.AUDIT_DECISIONS not in found
 
 
+@pytest.mark.slow
 def test_each_micro_batch_has_what_was_meant_for_it(tmp_path: Path) -> None:
     """Both sources are led from one to the next, and nothing is left in the end."""
     schedule = Schedule(DAY, ENDS, tmp_path)

@@ -41,6 +41,7 @@ from kordon.proxy.ordering.reading import reading_place
 from kordon.proxy.ordering.streams import physical_stream
 
 N, V = 2, 16
+pytestmark = pytest.mark.slow
 KEYS = 40
 TOPIC = "t"
 

@@ -199,6 +199,7 @@ for codec in sizes:
 """
 
 
+@pytest.mark.slow
 def test_bombs_take_no_more_memory_than_the_bound() -> None:
     """Six kilobytes that hold 200 MB, sixty that hold 1.9 GB: the process grows by the bound and a block."""
     told = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True).stdout

@@ -19,6 +19,7 @@ from kordon.codecs.schema import Message
 from kordon.codecs.skim import Skim
 from kordon.testing.messages.values import Values
 
+pytestmark = pytest.mark.slow
 MESSAGES = [*REQUESTS.values(), *RESPONSES.values()]
 PAIRS = [(message, version) for message in MESSAGES for version in message.versions]
 EXTREMES = (

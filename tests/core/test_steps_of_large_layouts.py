@@ -24,7 +24,7 @@ from kordon.testing.large_layouts import LARGEST
 from kordon.testing.messages.as_read import as_read
 from kordon.testing.step_times import in_short_steps
 
-pytestmark = pytest.mark.usefixtures("collector_at_rest")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("collector_at_rest")]
 
 TOPICS: Final = 3
 """Of each layout; a client may ask for all of them at once."""

@@ -21,7 +21,7 @@ from kordon.proxy.own_topics.own_things import OwnThings
 from kordon.proxy.runtime.turns import Turns
 from kordon.testing.step_times import in_short_steps
 
-pytestmark = pytest.mark.usefixtures("collector_at_rest")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("collector_at_rest")]
 
 OWN = "kordon-proxies"
 ADVERTISED = Advertised(host="p", base_port=1)

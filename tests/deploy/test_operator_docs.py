@@ -26,6 +26,7 @@ from kordon.testing.pages.page_commands import FIRST, Block, Step, blocks, is_sh
 if TYPE_CHECKING:
     import trustme
 
+pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 DOCS = (
     "../README.md",

@@ -46,6 +46,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_workflow_makes_the_packages_and_their_checksums(checkout: Path) -> None:
     """Its own step, as it stands there, where no tag is: the notes are those of what is not released yet."""
     (step,) = [each for each in workflow()["jobs"]["packages"]["steps"] if each.get("name") == "Make the packages"]

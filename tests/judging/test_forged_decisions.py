@@ -90,6 +90,7 @@ SOME: Final = range(12)
 MANY: Final = pytest.param(range(1000, 1600), marks=[pytest.mark.deep, pytest.mark.timeout(3600)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [SOME, MANY], ids=["some", "many"])
 def test_forged_decisions_stop_no_audit(seeds: range) -> None:
     """A fifth of what is on record is not as a Kordon writes it; all of it is read, one way or the other."""

@@ -117,6 +117,7 @@ def judged(seed: int, *parts: int) -> dict[str, Any]:
     return audit.outcome()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [100, pytest.param(200, marks=pytest.mark.deep)])
 def test_topics_that_are_divided_among_parts_are_judged_as_they_are_together(seed: int) -> None:
     """Findings, what was looked at, totals and the report's tables; also if the number of parts changes in between."""

@@ -27,7 +27,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.large_layouts import LARGEST
 from kordon.testing.step_times import in_short_steps
 
-pytestmark = pytest.mark.usefixtures("collector_at_rest")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("collector_at_rest")]
 
 BATCH_BYTES: Final = 1_000_000
 """Topics take no larger ones by default."""

@@ -6,7 +6,7 @@ import sys
 import tracemalloc
 from array import array
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from types import FrameType
@@ -268,12 +268,16 @@ def test_a_record_names_partitions_by_numbers_that_kafka_has(partition: int, *, 
         assert read == report(1, {partition: 7} if owned else {}, () if owned else (partition,), sequence=1)
 
 
-def a_group(positions: Positions, members: int, owned: int, wanted: int) -> None:
-    """Members with so many partitions each, that ask for so many, as they are read from the log."""
-    for number in range(members):
-        mine = dict.fromkeys(range(number * owned, (number + 1) * owned), 1 << 40)
-        said = load(dump(report(7, mine, wanted=tuple(range(wanted)))))
-        positions.apply(GROUP, f"consumer-{number}-8f0e4a7c-4d1c-4e0a-9b62-2f8c1b7b{number:04}", said)
+def records_of(members: int, owned: int, wanted: int) -> list[bytes]:
+    """What the log has of members with so many partitions each, that ask for so many."""
+    each_owned = (range(number * owned, (number + 1) * owned) for number in range(members))
+    return [dump(report(7, dict.fromkeys(mine, 1 << 40), wanted=tuple(range(wanted)))) for mine in each_owned]
+
+
+def a_group(positions: Positions, records: Sequence[bytes]) -> None:
+    """A member for each of these, as they are read from the log."""
+    for number, record in enumerate(records):
+        positions.apply(GROUP, f"consumer-{number}-8f0e4a7c-4d1c-4e0a-9b62-2f8c1b7b{number:04}", load(record))
 
 
 @pytest.mark.parametrize(
@@ -286,11 +290,11 @@ def a_group(positions: Positions, members: int, owned: int, wanted: int) -> None
 )
 def test_what_groups_take_in_memory(members: int, owned: int, wanted: int, bound_bytes: int) -> None:
     """1,000 members of 1,000 partitions take 2 MiB, and 8 if each asks for all; what is reckoned is rather too much."""
-    positions = Positions()
-    a_group(positions, 1, owned, wanted)
+    positions, records = Positions(), records_of(members, owned, wanted)
+    a_group(positions, records[:1])
     gc.collect()
     tracemalloc.start()
-    a_group(positions, members, owned, wanted)
+    a_group(positions, records)
     gc.collect()
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -302,7 +306,7 @@ def test_an_answer_costs_no_pass_over_all_members() -> None:
     steps = []
     for members in (10, 1_000):
         positions = Positions()
-        a_group(positions, members, owned=1, wanted=10)
+        a_group(positions, records_of(members, owned=1, wanted=10))
         said = report(7, {0: 1 << 41}, wanted=tuple(range(10)))
         (member,) = (name for name in positions.members(GROUP) if name.startswith("consumer-0-"))
         steps.append(steps_of(partial(report_and_hear, positions, member, said)))
