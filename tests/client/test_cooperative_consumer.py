@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaConnectionError
 from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from kordon.client import AcknowledgeType, CooperativeConsumer
+from kordon.client.cooperative import range_store
 from kordon.client.cooperative.settings import Record
 from kordon.testing.broker_features import DESCRIBED_PRODUCERS, TOPIC_IDS
 from kordon.testing.cluster import Cluster
@@ -373,12 +374,13 @@ async def test_a_group_that_may_not_be_is_told_to_the_application(
 
 
 async def test_a_kordon_keeps_more_than_a_commits_metadata_has_room_for(
-    topic: Topic, proxy: ProxyProcess, caplog: pytest.LogCaptureFixture
+    topic: Topic, proxy: ProxyProcess, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who dies takes only its last commit along; an operator's reset is a reset; stock tools see the stable offset."""
+    monkeypatch.setattr(range_store, "METADATA_BYTES", 100)  # which hold what is finished of 344 offsets
     through = Topic(proxy.bootstrap)
     through.name, through.tp = topic.name, topic.tp
-    count, every = 9_000, 3
+    count, every = 900, 3
     await topic.send(*(b"stuck" if n % every == 0 else b"%d" % n for n in range(count)))
     stuck = {n for n in range(count) if n % every == 0}
 
