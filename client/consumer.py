@@ -37,7 +37,7 @@ class OrderedConsumer(AIOKafkaConsumer):
 
     It takes what AIOKafkaConsumer takes, and is used in the same way. What differs on managed topics:
 
-    - Its partitions are the physical ones. When a topic grows or shrinks, its group shares them out anew.
+    - Its partitions are the physical ones. When a topic grows or shrinks, its group shares them out again.
     - A partition whose keys were in another one before is read when the group has read that one; whoever had the keys
       is called in `on_partition_key_maybe_revoked` before whoever has them next is called in
       `on_partition_key_assigned`.

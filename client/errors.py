@@ -43,7 +43,7 @@ class OutcomeUnknownError(KafkaError):
 
     They were sent, no answer came, and when they were sent again the brokers did not know their producer's sequences:
     these have expired (`producer.id.expiration.ms`), or a log was cut by an unclean election. So the records are not
-    sent once more, which could double them. The producer goes on; whoever has to know reads the topic, and sends what
+    sent once more, which could double them. The producer continues; whoever has to know reads the topic, and sends what
     is not there.
     """
 
@@ -82,7 +82,7 @@ class TransactionRefusedError(InvalidTxnState):
 
 
 class TransactionAbortableError(BrokerResponseError):
-    """The transaction cannot go on; the producer can.
+    """The transaction cannot continue; the producer can.
 
     Nothing of it is committed: abort it, and do its work again.
     """

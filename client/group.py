@@ -57,7 +57,7 @@ class _KeptCoordinator(BaseCoordinator):
 
 
 class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
-    """GroupCoordinator that shares out managed topics anew under each layout, and has state flushed before."""
+    """GroupCoordinator that shares out managed topics again under each layout, and has state flushed before."""
 
     async def knows(self, topic: str) -> bool:
         """Whether the group has a commit on any partition of a topic."""
@@ -114,7 +114,7 @@ class OrderedCoordinator(_KeptCoordinator, GroupCoordinator):
 
 
 class OrderedReader(_KeptCoordinator, NoGroupCoordinator):
-    """NoGroupCoordinator of one that reads alone: it goes on where it stands when partitions come or go."""
+    """NoGroupCoordinator of one that reads alone: it continues where it stands when partitions come or go."""
 
     def assign_all_partitions(self, check_unknown: bool = False) -> None:
         """Takes all partitions of the topics that were subscribed to."""

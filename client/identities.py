@@ -42,7 +42,7 @@ class Identities:
 
     @property
     def lost(self) -> BaseException | None:
-        """Why nothing of the transaction is sent any more; None: it goes on, or there are no transactions."""
+        """Why nothing of the transaction is sent any more; None: it continues, or there are no transactions."""
         return self._manager.failure
 
     def require_transaction(self) -> None:

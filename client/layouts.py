@@ -12,7 +12,7 @@ from kordon.proxy.ordering.hashing import homes, parent
 
 _NO_ID: Final = UUID(int=0)
 _BELIEVED_DENIALS: Final = 5
-"""Answers without a layout after which a topic counts as let go. Until then writes go on, to the same partitions."""
+"""Answers without a layout after which a topic counts as let go. Until then writes continue, to the same partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class TopicLayout:
     undeleted_partition_count: int
     """U, the partitions that are written to: 0 to U - 1. Those above are retired, and read until they are empty."""
     virtual_partition_count: int
-    """V, by which keys are hashed, for ever the same."""
+    """V, by which keys are hashed, forever the same."""
     layout_epoch: int
     """Counts the changes."""
     enable_ordered_delivery: bool = True

@@ -144,7 +144,7 @@ class Outbox(MessageAccumulator):
             batch.stamp, batch.question = course
 
     def take_back(self, batch: OrderedBatch) -> None:
-        """A batch that was sent is not written and never will be: its records begin anew, in front of all others."""
+        """A batch that was sent is not written and never will be: its records begin again, in front of all others."""
         tp = batch.tp
         homes = self._topics.get(tp.topic)
         if homes is None:  # let go meanwhile: it is written as it is

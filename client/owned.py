@@ -273,7 +273,7 @@ class Owned:
         """Returns what to tell; from now on others may know it."""
         telling = self._telling
         if telling < self.safe:
-            self.known = min(self.known, telling)  # at once: what others go on by is no longer certain
+            self.known = min(self.known, telling)  # at once: what others continue by is no longer certain
         self.told = max(self.told, telling)
         self.relied = max(self.relied, telling)
         return telling

@@ -40,7 +40,7 @@ class PositionReports:
         self._under_way = self._said = None
 
     def failed(self, now: float) -> None:
-        """Takes note that nobody knows whether the report under way has arrived."""
+        """Notes that nobody knows whether the report under way has arrived."""
         self._under_way = self._said = None
         self._not_before = now + self._hurry
 
@@ -50,7 +50,7 @@ class PositionReports:
         return report
 
     def got_lost(self) -> None:
-        """Takes note that the group does not know what the last report said: it is said once more."""
+        """Notes that the group does not know what the last report said: it is said once more."""
         self._said = None
 
     def due_at(self, owned: Iterable[Owned], seen_at: float) -> float:

@@ -190,7 +190,7 @@ class OrderedProducer(AIOKafkaProducer):
         )
 
     def transaction(self) -> OrderedTransactionContext:
-        """Returns a context that begins a transaction, commits it at its end, and aborts it upon an error."""
+        """Returns a context that begins a transaction, commits it at its end, and aborts it on an error."""
         return OrderedTransactionContext(self)
 
     def _on_metadata(self, cluster: ClusterMetadata) -> None:
@@ -231,7 +231,7 @@ class OrderedProducer(AIOKafkaProducer):
     async def _homes_of_new(self, topic: str) -> Homes | None:
         """Returns the homes of a topic's places, None if it is not managed; asks for its metadata if need be."""
         if not _is_name(topic):
-            # asked for once, it would be asked for with the others for ever, and brokers would refuse them all
+            # asked for once, it would be asked for with the others forever, and brokers would refuse them all
             raise InvalidTopicError(f"{topic!r} cannot be the name of a topic")
         await self.client._wait_on_metadata(topic)
         self._message_accumulator.refresh_topic(topic)

@@ -33,7 +33,7 @@ class ReportingGroup(Protocol):
     _group_instance_id: str | None
 
     def request_rejoin(self) -> None:
-        """Asks the group to share out its partitions anew."""
+        """Asks the group to share out its partitions again."""
 
     def reset_generation(self) -> None:
         """Notes that the coordinator does not know this member."""
@@ -61,7 +61,7 @@ async def tell(client: DialectClient, report: SendReport, group: ReportingGroup,
     """Sends a report to the group's coordinator.
 
     Args:
-        group: Hears of it where the coordinator does not know the member, or has the group share out anew.
+        group: Hears of it where the coordinator does not know the member, or has the group share out again.
         member: The member, with the generation to which the report belongs.
 
     Raises:

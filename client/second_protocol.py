@@ -53,7 +53,7 @@ class EndTransaction(EndTxnHandler):
         return WireRequest(_END_TXN, _END_TXN_VERSIONS, body)
 
     def handle_response(self, resp: EndTxnResponse) -> float | None:
-        """Goes on under the identity of the next transaction; returns after how many seconds to try again, if at all.
+        """Continues under the identity of the next transaction; returns after how many seconds to try again, if at all.
 
         Raises:
             ProducerFenced: Another producer has the transactional id.

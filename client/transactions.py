@@ -41,7 +41,7 @@ class OrderedTransactions(TransactionManager):
         speaks_second: Whether the brokers speak the second protocol (KIP-890) now.
 
     Attributes:
-        failure: Why the transaction can only be aborted, or the producer only be stopped; None: it goes on.
+        failure: Why the transaction can only be aborted, or the producer only be stopped; None: it continues.
         needs_epoch: Whether something failed, so that the next transaction is to have the next epoch.
         is_second: Whether the transaction goes by the second protocol.
     """
@@ -131,7 +131,7 @@ class OrderedTransactions(TransactionManager):
         return group
 
     def fail(self, error: BaseException) -> None:
-        """Takes note that something in the transaction has failed, so that it can only be aborted."""
+        """Notes that something in the transaction has failed, so that it can only be aborted."""
         if self.transactional_id is None:
             return
         self.needs_epoch = True
@@ -141,7 +141,7 @@ class OrderedTransactions(TransactionManager):
             self.failure = self.failure or error  # nothing more is sent of it: that would have a gap before it
 
     def error_transaction(self, exc: BaseException) -> None:
-        """Takes note of an error after which the transaction can only be aborted."""
+        """Notes an error after which the transaction can only be aborted."""
         if self.failure is not None:
             return
         self.failure, self.needs_epoch = exc, True
@@ -149,31 +149,31 @@ class OrderedTransactions(TransactionManager):
         self._let_go_unheard()
 
     def fatal_error(self, exc: BaseException) -> None:
-        """Takes note of an error after which the producer can only be stopped."""
+        """Notes an error after which the producer can only be stopped."""
         self.failure = exc
         self._transaction_waiter = self._transaction_waiter or create_future()
         super().fatal_error(exc)
         self._let_go_unheard()
 
     def complete_transaction(self) -> None:
-        """Takes note that the transaction has ended."""
+        """Notes that the transaction has ended."""
         self.failure, self._is_known = None, False
         self._pending_txn_partitions.clear()
         super().complete_transaction()
 
     def partition_added(self, tp: TopicPartition) -> None:
-        """Takes note that the coordinator has added a partition; the transaction may have failed meanwhile."""
+        """Notes that the coordinator has added a partition; the transaction may have failed meanwhile."""
         self._is_known = True
         self._pending_txn_partitions.discard(tp)
         self._txn_partitions.add(tp)
 
     def consumer_group_added(self, group_id: str) -> None:
-        """Takes note that the coordinator has added a group."""
+        """Notes that the coordinator has added a group."""
         self._is_known = True
         super().consumer_group_added(group_id)
 
     def offset_committed(self, tp: TopicPartition, offset: int, group_id: str) -> None:
-        """Takes note that the group's coordinator has an offset; the transaction may have failed meanwhile."""
+        """Notes that the group's coordinator has an offset; the transaction may have failed meanwhile."""
         if self._pending_txn_offsets:
             super().offset_committed(tp, offset, group_id)
 
@@ -182,7 +182,7 @@ class OrderedTransactions(TransactionManager):
         return not self._is_known
 
     def take_epoch(self, producer_id: int, epoch: int) -> None:
-        """Goes on under another identity, with sequences from 0."""
+        """Continues under another identity, with sequences from 0."""
         self._pid_and_epoch = PidAndEpoch(producer_id, epoch)
         self._sequence_numbers.clear()
         self.needs_epoch = False

@@ -50,11 +50,11 @@ class Unanswered:
         return tp in self._batches
 
     def add(self, tp: TopicPartition, batch: OrderedBatch) -> None:
-        """Takes note that a batch is sent."""
+        """Notes that a batch is sent."""
         self._batches[tp] = batch
 
     def remove(self, tp: TopicPartition) -> None:
-        """Takes note that a batch is not written and never will be."""
+        """Notes that a batch is not written and never will be."""
         del self._batches[tp]
 
     def forget_answered(self) -> list[TopicPartition]:

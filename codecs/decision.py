@@ -44,7 +44,7 @@ class Kind(StrEnum):
     CANCEL = "cancel"
     """The controller took a fence back."""
     ADOPT = "adopt"
-    """A worker goes on under a layout, which it read at `layouts_offset`; `evidence.layout` is the whole of it."""
+    """A worker continues under a layout, which it read at `layouts_offset`; `evidence.layout` is the whole of it."""
     FORGET = "forget"
     """A topic is not managed any more."""
     LEASE = "lease"

@@ -25,9 +25,9 @@ INVALID_PARTITION_METADATA: Final = 16384
 INDIVIDUAL_COMMIT_NOT_ALLOWED: Final = 16385
 """KIP-X: this proxy does not take individual commits."""
 INDIVIDUAL_COMMIT_TOO_OLD: Final = 16388
-"""KIP-X: the group has begun anew since its member was told where it stands; ask for its offsets again."""
+"""KIP-X: the group has begun again since its member was told where it stands; ask for its offsets again."""
 MAX_INDIVIDUAL_COMMIT_REACHED: Final = 16389
-"""KIP-X, retriable: some ranges were not taken, since there would be too many; go on with what closes gaps."""
+"""KIP-X, retriable: some ranges were not taken, since there would be too many; continue with what closes gaps."""
 
 
 def is_private(number: int | None) -> bool:

@@ -186,7 +186,7 @@ class Audit:
         self._stopping = True
 
     def _findings(self) -> pl.DataFrame:
-        """A finding that goes on is written again under its id: the newest counts."""
+        """A finding that continues is written again under its id: the newest counts."""
         every = pl.concat([FINDINGS.to_frame(), *self.storage.tables("findings")])
         return every.unique("finding_id", keep="last")
 

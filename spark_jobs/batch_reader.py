@@ -63,7 +63,7 @@ _V_BITS: Final = 48
 _MOVES: Final = 1 << (_V_BITS - _MOVE_BITS)
 _IN_TRANSACTION: Final = 1 << 39
 _SEQUENCES: Final = 1 << 31
-"""Sequences go on at 0 behind 2^31 - 1."""
+"""Sequences continue at 0 behind 2^31 - 1."""
 _READ: Final = (
     "base_offset",
     "leader_epoch",

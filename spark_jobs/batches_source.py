@@ -133,7 +133,7 @@ class BatchesStream(DataSourceStreamReader):
         forget_archives()
 
     def commit(self, end: Offsets) -> None:
-        """Takes note that a micro-batch is complete."""
+        """Notes that a micro-batch is complete."""
         self._positions |= places_of(end)
 
     def _pinned(self, ends: dict[PartitionKey, int]) -> dict[PartitionKey, int]:

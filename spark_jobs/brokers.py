@@ -243,7 +243,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """Closes all connections; they are made anew when they are needed."""
+        """Closes all connections; they are made again when they are needed."""
         for broker in self._brokers.values():
             broker.close()
         self._brokers.clear()

@@ -173,7 +173,7 @@ def _options(command: _Command) -> _Command:
 def run(**given: Any) -> None:
     """Audits until SIGTERM or SIGINT; with --once, what there is now.
 
-    The audit goes on where it was ended, or killed: all it knows is in --out.
+    The audit continues where it was ended, or killed: all it knows is in --out.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """Carries findings from the audit's folder to a topic and a table, and makes up for what could not be written.
 
-The folder has every finding before anything else is tried. Where a topic or table takes none, the audit goes on: how
+The folder has every finding before anything else is tried. Where a topic or table takes none, the audit continues: how
 many wait is a metric, the first micro-batch that waits stands in `undelivered.json`, and the next try writes all from
 there on, also after a restart.
 """
@@ -107,7 +107,7 @@ class Delivery:
         self._done(place, told)
 
     def _warn(self, place: str, told: str, cause: str) -> None:
-        """Says why, once: as long as it is the same, the metric tells that it goes on."""
+        """Says why, once: as long as it is the same, the metric tells that it continues."""
         if self._told.get(place) == cause:
             return
         self._told[place] = cause

@@ -180,7 +180,7 @@ class Engine:
         return [] if rows is None else [job.state_of(rows, before.parts, self._count)]
 
     def _has_caught_up(self, batch_id: int) -> bool:
-        """Whether all is read that was there when this was asked last; asks anew for next time.
+        """Whether all is read that was there when this was asked last; asks again for next time.
 
         While one source lags behind the other, as at the beginning, decisions' time says nothing of what has come too
         late: nothing is late then.

@@ -139,7 +139,7 @@ class LinesStream(DataSourceStreamReader):
             yield from of_decisions(lines, *nowhere, name=name, first=first, parts=self._parts)
 
     def commit(self, end: Offsets) -> None:
-        """Takes note that a micro-batch is complete."""
+        """Notes that a micro-batch is complete."""
         self._positions |= end
 
     def _sizes(self) -> list[tuple[str, int]]:

@@ -110,13 +110,13 @@ class BrokersAway:
         return True
 
     def miss(self, error: BrokersUnavailable) -> None:
-        """Takes note that they have not answered."""
+        """Notes that they have not answered."""
         if not self._is_missed:
             log.warning("the audit waits for the brokers: %s", cause_of(str(error)))
         self._is_missed = True
 
     def meet(self) -> None:
-        """Takes note that they have."""
+        """Notes that they have."""
         if self._is_missed:
             log.info("the brokers answer again")
         self._is_missed = False

@@ -31,7 +31,7 @@ def forget_archives() -> None:
     """Spares this worker's next tasks most of what they cost at least, once all modules are imported.
 
     Before each task Spark has Python forget what import paths hold. Python then reads the directory of pyspark's zip
-    file anew, once for each package that came from it.
+    file again, once for each package that came from it.
     """
     archives = [path for path, finder in sys.path_importer_cache.items() if isinstance(finder, zipimporter)]
     for path in archives:

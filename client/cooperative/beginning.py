@@ -65,7 +65,7 @@ class Beginning:
             begins: The offsets that `resolved` has returned.
 
         Returns:
-            Those that may be fetched, and from where. None, if the group has moved on: it assigns them anew.
+            Those that may be fetched, and from where. None, if the group has moved on: it assigns them again.
 
         Raises:
             KafkaError: The commit may be there or not.

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 500
 _POLL_RECORDS: Final = 2_000
-"""Taken at once at most, so that handlers go on in between."""
+"""Taken at once at most, so that handlers continue in between."""
 _FULL_SECONDS: Final = 0.05
 """How often it looks whether there is room again, if nobody tells it."""
 _STUCK_SECONDS: Final = 30.0

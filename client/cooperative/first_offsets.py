@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable
 from typing import Generic, TypeVar
 
 P = TypeVar("P", bound=Hashable)
-"""What names a partition; that of a topic made anew is another one."""
+"""What names a partition; that of a topic made again is another one."""
 
 
 class FirstOffsets(Generic[P]):

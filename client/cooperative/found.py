@@ -47,7 +47,7 @@ class Found:
         return self if self.reach <= log_end else self.without_ranges()
 
     def from_start(self, log_start: int) -> Found:
-        """Returns where a member goes on, if nothing stands before an offset any more."""
+        """Returns where a member continues, if nothing stands before an offset any more."""
         if log_start <= self.offset:
             return self
         stable, ranges = self.ranges.above(log_start)

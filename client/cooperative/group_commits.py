@@ -177,7 +177,7 @@ class GroupCommits:
             raise CommitFailedError("the group has rebalanced, and others may own the partitions") from error
 
     def ask_again(self) -> None:
-        """Joins the group anew: what is in hand is drained, and the group's commits are read again."""
+        """Joins the group again: what is in hand is drained, and the group's commits are read again."""
         self._coordinator.request_rejoin()
 
     @property

@@ -21,7 +21,7 @@ class PhysicalConsumer(OrderedConsumer):
     """Tells its group of a partition only what is finished of it: all before the oldest record in hand.
 
     A record that comes later may be fetched and finished long before. If the group were told of that, other members
-    would go on with keys whose records are not finished.
+    would continue with keys whose records are not finished.
 
     Args:
         finished_to: Returns the stable offset of a partition; None: nothing of it is in hand.

@@ -295,7 +295,7 @@ class RangeStore:
         return believed
 
     async def _from_the_start_of_the_log(self, found: Mapping[TopicPartition, Found]) -> dict[TopicPartition, Found]:
-        """Goes on where a log begins now, if retention has taken the record that held the committed offset.
+        """Continues where a log begins now, if retention has taken the record that held the committed offset.
 
         That offset would be out of range, and `auto_offset_reset` might skip what nobody has handled. Where it is not
         known, it is left to that.

@@ -50,7 +50,7 @@ class CooperativeOptions(ConsumerOptions, total=False):
     concurrency: int
     """How many records are worked on at a time; by default 100."""
     max_attempts: int | None
-    """After so many failures a record goes to `dead_letter`; by default, and with None, it is tried for ever."""
+    """After so many failures a record goes to `dead_letter`; by default, and with None, it is tried forever."""
     redelivery_backoff_ms: int
     """The wait after the first failure; it doubles with each one. By default 100."""
     redelivery_backoff_max_ms: int

@@ -2,7 +2,7 @@
 
     python -m kordon.client.examples.copy_records --bootstrap kordon:9092 --source orders --target copied --count 10000
 
-Kill it and start it again: it goes on behind the last transaction that was committed. Both topics may grow and shrink
+Kill it and start it again: it continues behind the last transaction that was committed. Both topics may grow and shrink
 meanwhile. Copiers that run at the same time share the source's partitions, and each needs a --name of its own.
 """
 

@@ -53,7 +53,7 @@ async def set_aside(record: ConsumerRecord[bytes, bytes], error: BaseException |
 
 
 async def handle_orders(bootstrap: str, topic: str, count: int | None, group: str = "orders") -> Orders:
-    """Handles orders until so many are handled; with None, for ever."""
+    """Handles orders until so many are handled; with None, forever."""
     orders = Orders()
     async with CooperativeConsumer(
         topic,

@@ -1,9 +1,9 @@
-"""Copies the lines of files into a topic, each of them once, and goes on with the lines that are added.
+"""Copies the lines of files into a topic, each of them once, and continues with the lines that are added.
 
     python -m kordon.client.examples.tail_files --bootstrap kordon:9092 --group tail --topic lines a.log b.log c.log
 
 Each file is a source partition. Start it several times, with the same files in the same order: they share the files,
-and when one is killed, the others go on where its last transaction has ended. It needs no Kordon.
+and when one is killed, the others continue where its last transaction has ended. It needs no Kordon.
 
 A single file with {} in its name stands for as many as the source topic has partitions, 0.log for {}.log and so on; and
 for more when partitions are added, which needs no restart (kordon sources create, kordon sources alter).

@@ -59,7 +59,7 @@ class Store:
         return dict(self._db.execute("SELECT word, count FROM counts"))
 
     def offset(self, partition: int) -> int | None:
-        """Returns where to go on in a partition; None: nobody has read it yet."""
+        """Returns where to continue in a partition; None: nobody has read it yet."""
         row = self._db.execute("SELECT next FROM offsets WHERE part = ?", (partition,)).fetchone()
         return row[0] if row else None
 
@@ -135,7 +135,7 @@ class WordCount(ConsumerRebalanceListener, PartitionKeyRebalanceListener):
         """What it has counted was written: that comes first (`on_partition_key_maybe_revoked`)."""
 
     def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        """Goes on where the store says, which is behind all that is counted in it."""
+        """Continues where the store says, which is behind all that is counted in it."""
         self._fresh.clear()
         self._forget()
         for tp in assigned:

@@ -1,4 +1,4 @@
-"""Producers of one source that share its partitions and go on where the last one stopped (docs/sources.md, KIP-509).
+"""Producers of one source that share its partitions and continue where the last one stopped (docs/sources.md, KIP-509).
 
 Begin at `tenure.py`, the pure core: what a member may do with its partitions from one assignment to the next. It stands
 on `codecs/source_points.py`, which writes restart points as the metadata of commits. `store.py` is the way to them,

@@ -6,7 +6,7 @@ from aiokafka.errors import CommitFailedError, IllegalOperation, KafkaError
 
 
 class SourceRebalancedError(CommitFailedError):
-    """The transaction is over, since the group has shared the source partitions out anew.
+    """The transaction is over, since the group has shared the source partitions out again.
 
     Begin another one, and go on from the restart points that it gives: they say what is committed, and others may have
     gone on with the partitions.
@@ -45,7 +45,7 @@ class SourceCountError(ValueError):
 
 
 class SourcePointError(KafkaError):
-    """What is committed for a source partition is no restart point, so nobody knows where to go on."""
+    """What is committed for a source partition is no restart point, so nobody knows where to continue."""
 
     def __init__(self, topic: str, group_id: str, partition: int, why: str) -> None:
         super().__init__(

@@ -40,7 +40,7 @@ class Holding:
         settings: The group's settings.
         store: Where restart points are.
         outgoing: Writes the records.
-        rejoin: Has the group share the partitions out anew.
+        rejoin: Has the group share the partitions out again.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class Holding:
         self._needs_id = self._needs_id or not tenure.keeps_id
 
     def _lose_track(self) -> None:
-        """Has the points be read anew, under another id."""
+        """Has the points be read again, under another id."""
         self._ready.clear()
         self._needs_id = True
         if self._tenure is not None:

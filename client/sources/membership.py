@@ -91,11 +91,11 @@ class SourceCoordinator(GroupCoordinator):
         return await self._send_req(request)
 
     def look_again(self) -> None:
-        """Takes note that another broker coordinates the group now."""
+        """Notes that another broker coordinates the group now."""
         self.coordinator_dead()
 
     async def _on_join_prepare(self, previous_assignment: Assignment | None) -> None:
-        """Ends what is open before JoinGroup (ENDED-FIRST); heartbeats go on meanwhile."""
+        """Ends what is open before JoinGroup (ENDED-FIRST); heartbeats continue meanwhile."""
         del previous_assignment  # the owner knows
         self._subscription.begin_reassignment()
         self._group_subscription = None

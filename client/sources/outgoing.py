@@ -39,7 +39,7 @@ class Outgoing(ABC):
 
     @abstractmethod
     async def renew(self) -> None:
-        """Goes on under an id that nobody has used (ID-ONCE), if it has one."""
+        """Continues under an id that nobody has used (ID-ONCE), if it has one."""
 
     @abstractmethod
     async def begin(self) -> None:
@@ -77,7 +77,7 @@ class TransactionalOutgoing(Outgoing):
         self.producer = self._own = self._made()
 
     async def renew(self) -> None:
-        """Goes on under an id that nobody has used (ID-ONCE)."""
+        """Continues under an id that nobody has used (ID-ONCE)."""
         await self.producer.stop()
         self.owner = uuid.uuid4().hex
         self.producer = self._own = self._made()

@@ -1,4 +1,4 @@
-"""`SourceProducer`: producers of one source that share its partitions, and go on where the last one has stopped."""
+"""`SourceProducer`: producers of one source that share its partitions, and continue where the last one has stopped."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class SourceProducer:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[dict[int, str | None]]:
-        """Begins a transaction, gives the restart points, and commits at the end; aborts upon an error.
+        """Begins a transaction, gives the restart points, and commits at the end; aborts on an error.
 
         It waits for an assignment first. While it is open the assignment does not change, unless it takes longer than
         `drain_timeout_ms` after another member has come or gone.

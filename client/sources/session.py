@@ -98,7 +98,7 @@ class Session:
         return await self._coordinator.ask(request)
 
     def look_again(self) -> None:
-        """Takes note that another broker coordinates the group now."""
+        """Notes that another broker coordinates the group now."""
         if self._coordinator is not None:
             self._coordinator.look_again()
 

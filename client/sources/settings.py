@@ -28,7 +28,7 @@ class SourceOptions(ProducerOptions, total=False):
     """How often the group hears of this member, and so how soon it learns that others have come or gone; by default
     1,000, or a sixth of the session timeout if that is less."""
     drain_timeout_ms: int
-    """How long an open transaction may go on when partitions are given up, and at `stop`; by default 10,000."""
+    """How long an open transaction may continue when partitions are given up, and at `stop`; by default 10,000."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _LATER: Final = frozenset({Code.LEADER_NOT_AVAILABLE, Code.NONE})
 
 
 async def find_source_topic(client: AIOKafkaClient, settings: SourceSettings) -> None:
-    """Sees to it that the source topic is there and has the partitions that were told.
+    """Ensures that the source topic is there and has the partitions that were told.
 
     Raises:
         SourceCountError: The topic has another number of partitions, or more than a source may have.

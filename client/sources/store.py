@@ -74,7 +74,7 @@ class GroupLink(Protocol):
         ...
 
     def look_again(self) -> None:
-        """Takes note that another broker coordinates the group now."""
+        """Notes that another broker coordinates the group now."""
         ...
 
 

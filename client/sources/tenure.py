@@ -86,7 +86,7 @@ class Tenure:
         return {each: point for each, point in self._points.items() if settled.get(each, Point()) != point}
 
     def claimed(self) -> None:
-        """Takes note that this is on record."""
+        """Notes that this is on record."""
         self._stage = TenureStage.WRITING
 
     def next_points(self, texts: Mapping[int, str], now_ms: int) -> dict[int, Point]:
@@ -104,13 +104,13 @@ class Tenure:
         return self._pending
 
     def ended(self, *, committed: bool) -> None:
-        """Takes note that what `next_points` has returned is committed, or that none of it ever will be."""
+        """Notes that what `next_points` has returned is committed, or that none of it ever will be."""
         if committed and self._pending is not None:
             self._points.update(self._pending)
         self._pending = None
 
     def lose_track(self) -> None:
-        """Takes note that nobody here knows what is on record, or that the group has thrown this member out."""
+        """Notes that nobody here knows what is on record, or that the group has thrown this member out."""
         self._is_known = False
 
     def release(self) -> dict[int, Point]:

@@ -72,7 +72,7 @@ class Work:
 
         Raises:
             IllegalOperation: A transaction is already open.
-            SourceRebalancedError: Nothing can be begun before partitions are assigned anew.
+            SourceRebalancedError: Nothing can be begun before partitions are assigned again.
         """
         if self._open is not None and not self._open.is_cut:
             raise IllegalOperation(_OPEN_ALREADY)
@@ -169,7 +169,7 @@ class Work:
         """Waits for the open transaction, and aborts it then (ENDED-FIRST).
 
         Args:
-            seconds: How long it may go on.
+            seconds: How long it may continue.
         """
         opened = self._open
         if opened is None or opened.is_cut:

@@ -97,7 +97,7 @@ class AclMirror:
 
         Raises:
             TopicsRefused: Kordon may not describe or alter the cluster's ACLs.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         acls = await self._read()
         wanted = {topic: wanted_of_face(topic, acls) for topic in topics}
@@ -112,7 +112,7 @@ class AclMirror:
 
         Raises:
             TopicsRefused: Kordon may not describe or alter the cluster's ACLs.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         await self.mirror(self._known | {topic})
 
@@ -160,7 +160,7 @@ async def read_acls(brokers: Brokers, resource_type: int = _ANY) -> Sequence[Des
 
     Raises:
         TopicsRefused: Kordon may not describe the cluster's ACLs.
-        UpstreamUnavailable: Nobody answers.
+        UpstreamUnavailable: No broker answers.
     """
     asked = DescribeAclsRequest(
         resource_type_filter=resource_type,

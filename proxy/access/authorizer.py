@@ -46,7 +46,7 @@ class Authorizer:
 
         Raises:
             TopicsRefused: Kordon lacks a right.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         await self.refuse_lacking(topic)
         if self.present:
@@ -57,7 +57,7 @@ class Authorizer:
 
         Raises:
             TopicsRefused: It lacks one.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         self._note(present=await self._access.has_authorizer())
         missing = await self._access.missing([topic]) if self.present else []
@@ -65,7 +65,7 @@ class Authorizer:
             raise TopicsRefused(topic, Code.TOPIC_AUTHORIZATION_FAILED, "; ".join(map(str, missing)))
 
     async def run(self, topics: Callable[[], Collection[str]], leads: Callable[[], Collection[str] | None]) -> None:
-        """Follows for ever.
+        """Follows forever.
 
         Args:
             leads: Returns the topics whose ACLs this worker mirrors, being the controller; else None.

@@ -133,7 +133,7 @@ class ClientQuotas:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Reads the quotas once. If nobody answers, those that were read before go on."""
+        """Reads the quotas once. If nobody answers, those that were read before continue."""
         asked = DescribeClientQuotasRequest(components=[], strict=False)
         try:
             answer = await self._brokers.ask_any(describe_client_quotas.API, _VERSIONS, asked)

@@ -131,7 +131,7 @@ class OpenRights:
 
         Raises:
             TopicsRefused: Kordon may not describe the cluster's ACLs.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         return open_rights(_rows(await read_acls(self._brokers)), self._group, self._principal)
 

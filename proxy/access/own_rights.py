@@ -79,7 +79,7 @@ class OwnRights:
         """Returns what is missing to manage topics.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         found = [
             self._lacks(_OF_CLUSTER, await self._of_cluster(), "--cluster"),
@@ -102,7 +102,7 @@ class OwnRights:
         """Returns what is missing to serve share groups of any name.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         lacking = self._lacks(_OF_SHARE_GROUPS, await self._of_group(_ANY_GROUP), f"--group {quote('*')}")
         return [lacking] if lacking is not None else []

@@ -65,7 +65,7 @@ class Access:
         """Returns what Kordon lacks to manage topics, where there is an authorizer.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         return await self._own.missing(topics)
 
@@ -73,7 +73,7 @@ class Access:
         """Returns all that is wrong.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         if not authorizer:
             return WrongRights(missing=(), open=[NO_AUTHORIZER])
@@ -92,6 +92,6 @@ class Access:
         """Returns the managed topics, found by their faces without reading the layouts.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         return await topics_with_faces(self._brokers)

@@ -85,7 +85,7 @@ class AutoscaleRule:
         self._changed: float | None = None
 
     def changed(self, now: float) -> None:
-        """Takes note that the topic was changed, or that it was tried."""
+        """Notes that the topic was changed, or that it was tried."""
         self._changed = now
         self._pressure = None
 

@@ -52,7 +52,7 @@ async def with_brokers(upstream: Upstream, do: Callable[[Brokers], Awaitable[Res
 
     Raises:
         OSError: A TLS file cannot be used.
-        UpstreamUnavailable: Nobody answers.
+        UpstreamUnavailable: No broker answers.
     """
     with silence():
         async with brokers_at(upstream) as brokers:

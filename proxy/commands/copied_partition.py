@@ -26,7 +26,7 @@ _MOST_SEQUENCE: Final = 0x7FFFFFFF
 
 
 class CopyStopped(KordonError):  # noqa: N818 - what is told to whoever copies
-    """Raised when a copy cannot go on by itself; the message says why and what to do."""
+    """Raised when a copy cannot continue by itself; the message says why and what to do."""
 
 
 class SourceRecord(NamedTuple):

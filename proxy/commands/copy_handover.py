@@ -1,4 +1,4 @@
-"""Hands groups over from a topic to its copy: each goes on there at the record that it would have read next."""
+"""Hands groups over from a topic to its copy: each continues there at the record that it would have read next."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Handover:
     async def places(
         self, groups: Mapping[str, Mapping[int, int]], copied: Mapping[int, CopiedPartition]
     ) -> dict[str, dict[int, int]]:
-        """Returns where groups go on in the target.
+        """Returns where groups continue in the target.
 
         Args:
             groups: By `groups`.

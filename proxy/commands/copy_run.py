@@ -89,7 +89,7 @@ class CopyRun:
             groups: Those that are handed over, none of them: all. None: the copy is not finished.
 
         Raises:
-            CopyStopped: It cannot be, or not go on by itself.
+            CopyStopped: It cannot be, or not continue by itself.
             RequestRefused: Whoever asks may not.
             UpstreamUnavailable: Nobody has answered for a minute.
         """

@@ -35,7 +35,7 @@ _partitions: Final = click.IntRange(1, _MOST_PARTITIONS)
 
 @click.group(name="sources")
 def sources() -> None:
-    """Shows and changes sources: who of a group reads which part of a source, and where it goes on.
+    """Shows and changes sources: who of a group reads which part of a source, and where it continues.
 
     \b
     Examples:
@@ -130,7 +130,7 @@ def alter(
     """Gives the source topic TOPIC more partitions, or sets a restart point.
 
     After --partitions, restart the members that were told a source_partition_count with the new number: another one is
-    refused. Those without one go on by themselves.
+    refused. Those without one continue by themselves.
 
     \b
     Examples:

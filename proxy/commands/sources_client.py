@@ -97,7 +97,7 @@ class SourcesClient:
 
         Raises:
             TopicsRefused: The cluster does not want it.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         create = partial(self._admin.create_topic, topic, partitions=partitions, replicas=_BY_BROKER)
         try:
@@ -114,7 +114,7 @@ class SourcesClient:
         Raises:
             SourceUnknown: It has more already.
             TopicsRefused: The cluster does not want it.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         had = await self.count(topic)
         if had > partitions:
@@ -127,7 +127,7 @@ class SourcesClient:
 
         Raises:
             SourceUnknown: It is not there, or may not be seen.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         (row,) = (await self._brokers.metadata([topic])).topics
         if row.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:

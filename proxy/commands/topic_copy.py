@@ -1,4 +1,4 @@
-"""Copies a topic to another one, partition by partition, and goes on where it was after whatever ends it.
+"""Copies a topic to another one, partition by partition, and continues where it was after whatever ends it.
 
 Two things make that exact (docs/why/copies.md). Before a batch is sent, the copy commits for the target, as a group of
 its own, which records of the source it is made of. And the batch's sequence is its offset in the target, under one
@@ -118,7 +118,7 @@ class TopicCopy:
         """Copies until everything is copied that was there a moment ago; outlasts brokers that are away for a while.
 
         Raises:
-            CopyStopped: It cannot go on by itself.
+            CopyStopped: It cannot continue by itself.
             UpstreamUnavailable: Nobody has answered for a minute.
         """
         moved = asked = time.monotonic()

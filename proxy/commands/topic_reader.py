@@ -122,7 +122,7 @@ class TopicReader:
         return found
 
     async def _where_it_begins(self, partition: int, position: int) -> ReadRecords:
-        """Goes on where the partition begins now, if retention has taken what was to be read."""
+        """Continues where the partition begins now, if retention has taken what was to be read."""
         start = (await self.starts(range(partition, partition + 1)))[partition]
         if start <= position:
             raise TopicUnreadable(

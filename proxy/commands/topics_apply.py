@@ -76,7 +76,7 @@ async def steps_to(
 
     Raises:
         CannotApply: Something cannot be done; each line is one reason.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     steps: list[TopicStep] = []
     problems: list[str] = []

@@ -34,7 +34,7 @@ def explain_managing(wanted: Sequence[WantedTopic], steps: Sequence[TopicStep]) 
 
 
 class ApplyRun:
-    """Does steps; where one fails, the rest of its topic is left, and others go on.
+    """Does steps; where one fails, the rest of its topic is left, and others continue.
 
     Args:
         wait: For takeovers and other changes, and until a growth or a shrink is done.
@@ -49,7 +49,7 @@ class ApplyRun:
         """By topic, what has to wait until something else has ended."""
 
     def do(self, steps: Sequence[TopicStep]) -> None:
-        """Does all steps, or tells which are left. Takeovers of several topics go on side by side."""
+        """Does all steps, or tells which are left. Takeovers of several topics continue side by side."""
         try:
             for step in steps:
                 self._try(step)
@@ -62,7 +62,7 @@ class ApplyRun:
             self._tell_left(self._kordon.states(list(self.left)))
 
     def _do_settled(self) -> None:
-        """Waits until one topic of those that are left is settled, and goes on with it."""
+        """Waits until one topic of those that are left is settled, and continues with it."""
         try:
             states = self._kordon.watched(list(self.left), self._lines, any)
         except Failed as failure:

@@ -25,7 +25,7 @@ async def to_resize(client: TopicsClient, topic: str, count: int, *, grows: bool
     Raises:
         CannotBe: It is not managed, or grows the other way.
         RequestRefused: There is no such topic that may be seen.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     counts = await to_change(client, topic)
     if grows is not None and counts.physical != count and grows != (counts.physical < count):
@@ -40,7 +40,7 @@ async def to_change(client: TopicsClient, topic: str) -> PartitionCounts:
     Raises:
         CannotBe: It is not managed.
         RequestRefused: There is no such topic that may be seen.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     counts = await client.counts(topic)
     if counts is None:
@@ -54,7 +54,7 @@ async def to_manage(client: TopicsClient, asked: ManageAsked) -> int | None:
     Raises:
         CannotBe: It is managed with another number of virtual partitions.
         RequestRefused: There is no such topic that may be seen.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     counts = await client.counts(asked.topic)
     if counts is not None and counts.virtual != asked.virtual:

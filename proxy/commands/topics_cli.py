@@ -115,7 +115,7 @@ def manage(
     V is the present number of partitions times a power of two. The topic can grow to V partitions, and a group can
     have V consumers.
 
-    Kordon takes over a topic with records while its clients go on. The topic can grow once its clients have seen the
+    Kordon takes over a topic with records while its clients continue. The topic can grow once its clients have seen the
     new partitions (--transition) and its groups have read the old records. See kordon topics describe.
 
     \b
@@ -186,7 +186,7 @@ def janitor(topic: str, state: str, **target: Unpack[TargetFlags]) -> None:
 @click.argument("groups", metavar="GROUP...", nargs=-1, required=True)
 @target_options
 def leave_out(topic: str, groups: tuple[str, ...], **target: Unpack[TargetFlags]) -> None:
-    """Lets the takeover of TOPIC go on without these groups, which nobody uses any more.
+    """Lets the takeover of TOPIC continue without these groups, which nobody uses any more.
 
     kordon topics describe names the groups that the takeover waits for. If a group that is left out reads on, it may
     get new records of a key before the old ones that it has not read.
@@ -399,9 +399,9 @@ def copy_topic(
     """Copies TOPIC to an ordinary topic TARGET with as many partitions as clients see, for life without Kordon.
 
     Keys, values, headers, times and partitions stay, and so does the order. The command makes TARGET if it is missing,
-    and ends when all is copied. It goes on where it was when it is run again, whatever has ended it.
+    and ends when all is copied. It continues where it was when it is run again, whatever has ended it.
 
-    With --finish it makes sure that nobody writes to TOPIC, and commits for each group where it goes on in TARGET.
+    With --finish it makes sure that nobody writes to TOPIC, and commits for each group where it continues in TARGET.
 
     \b
     Examples:

@@ -124,7 +124,7 @@ class TopicsClient:
 
     @property
     def changes(self) -> bool:
-        """Whether a change was asked for, which goes on whoever waits for it."""
+        """Whether a change was asked for, which continues whoever waits for it."""
         return self._changes
 
     async def open(self) -> None:
@@ -144,7 +144,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: There is no such topic, or whoever asks may not see its configs.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         keys = [VIRTUAL_PARTITIONS, UNDELETED_PARTITION_COUNT, INITIAL_PARTITION_COUNT]
         (result,) = await self._configs([topic], keys)
@@ -156,7 +156,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: Whoever asks may not see it, or its configs.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         (result,) = await self._configs([topic], None)
         if result.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
@@ -185,7 +185,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: It cannot be.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         own = {} if virtual_partitions is None else {VIRTUAL_PARTITIONS: str(virtual_partitions)}
         row = CreateTopicsRequestTopic(
@@ -209,7 +209,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: They cannot be.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, values, only_checked=only_checked)
 
@@ -218,7 +218,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: There is no such topic that may be seen.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         return len(await self.leaders(topic))
 
@@ -227,7 +227,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: There is no such topic that may be seen.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         (row,) = (await self._ask(metadata.API, range(4, 10), topics_asked([topic]))).topics
         if row.error_code:
@@ -235,14 +235,14 @@ class TopicsClient:
         return {each.partition_index: each.leader_id for each in row.partitions}
 
     async def states(self, topics: Iterable[str] | None) -> dict[str, str]:
-        """Asks in words what goes on with topics; those of which Kordon knows nothing are missing.
+        """Asks in words what happens with topics; those of which Kordon knows nothing are missing.
 
         Args:
             topics: None: all that may be seen.
 
         Raises:
             RequestRefused: There is no such topic, or whoever asks may not see its configs.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         found: dict[str, str] = {}
         every = list(topics) if topics is not None else await self._names()
@@ -276,7 +276,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: It cannot be.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         configs = {VIRTUAL_PARTITIONS: str(virtual_partitions)}
         if takeover != "online":
@@ -292,16 +292,16 @@ class TopicsClient:
 
         Raises:
             RequestRefused: The topic is not managed, or is compacted and cannot do without.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, {JANITOR: str(on).lower()})
 
     async def leave_out(self, topic: str, groups: Iterable[str]) -> None:
-        """Lets the takeover of a topic go on without these groups.
+        """Lets the takeover of a topic continue without these groups.
 
         Raises:
             RequestRefused: It is not being taken over.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, {LEFT_OUT: ",".join(groups)})
 
@@ -313,7 +313,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: It cannot be.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, {VIRTUAL_PARTITIONS: None}, only_checked=only_checked)
 
@@ -325,7 +325,7 @@ class TopicsClient:
 
         Raises:
             RequestRefused: It cannot be.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         row = CreatePartitionsRequestTopic(name=topic, count=partitions, assignments=None)
         asked = CreatePartitionsRequest(topics=[row], timeout_ms=round(WAIT_SECONDS * 1000), validate_only=only_checked)

@@ -58,7 +58,7 @@ async def planned(topic: str, planning: Awaitable[DryRun]) -> DryRun:
     """Returns what is planned; where a question before it is refused, that refusal.
 
     Raises:
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     try:
         return await planning
@@ -67,11 +67,11 @@ async def planned(topic: str, planning: Awaitable[DryRun]) -> DryRun:
 
 
 async def state_of(client: TopicsClient, topic: str) -> str | None:
-    """Asks in words what goes on with a topic; None: it is not managed.
+    """Asks in words what happens with a topic; None: it is not managed.
 
     Raises:
         RequestRefused: There is no such topic that may be seen.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     return (await client.states([topic])).get(topic)
 
@@ -104,7 +104,7 @@ def _with_cure(refusal: CannotBe | RequestRefused, topic: str, right: str) -> st
 
 
 def now(topic: str, state: str | None) -> list[str]:
-    """Says what goes on with a topic, if anything does."""
+    """Says what happens with a topic, if anything does."""
     return [f"{topic} now: {shown(state)}"] if state is not None and is_under_way(state) else []
 
 

@@ -45,7 +45,7 @@ async def plan_resize(
         grows: They are more than now, as somebody says; None: nobody does.
 
     Raises:
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     return await planned(topic, _plan(client, facts, topic, count, grows=grows))
 

@@ -35,7 +35,7 @@ async def plan_managing(client: TopicsClient, facts: TopicFacts, asked: ManageAs
     """Says what becomes of a topic that is to be managed, of its users and of its new records.
 
     Raises:
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     return await planned(asked.topic, _plan_managing(client, facts, asked))
 
@@ -74,7 +74,7 @@ async def before_managing(client: TopicsClient, facts: TopicFacts, asked: Manage
 
     Raises:
         RequestRefused: There is no such topic that may be seen.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     return "\n".join(_before(await _look(client, facts, asked.topic, physical), facts, asked))
 
@@ -105,7 +105,7 @@ async def plan_unmanaging(client: TopicsClient, facts: TopicFacts, topic: str) -
     """Says what becomes of a topic that is to be let go, and of its groups.
 
     Raises:
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     return await planned(topic, _plan_unmanaging(client, facts, topic))
 
@@ -168,7 +168,7 @@ async def _look(client: TopicsClient, facts: TopicFacts, topic: str, physical: i
 
     Raises:
         RequestRefused: There is no such topic that may be seen.
-        UpstreamUnavailable: No answer.
+        UpstreamUnavailable: There is no answer.
     """
     leads = await client.leaders(topic)
     logs = await facts.logs(physical)

@@ -101,10 +101,10 @@ async def followed(
 
     Args:
         look: Returns the state; None: nothing is known of it.
-        wait: Until it is done. Else only until it goes on without whoever has asked.
+        wait: Until it is done. Else only until it continues without whoever has asked.
 
     Returns:
-        What has come of it; None: it goes on.
+        What has come of it; None: it continues.
     """
     began = time.monotonic()
     task = asyncio.ensure_future(doing)
@@ -157,7 +157,7 @@ class Look:
 
         Raises:
             RequestRefused: There is no such topic that may be seen.
-            UpstreamUnavailable: No answer.
+            UpstreamUnavailable: There is no answer.
         """
         if self._client is None:
             self._client = await self._connect()

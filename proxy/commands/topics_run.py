@@ -56,7 +56,7 @@ class TopicsRun:
         """Changes a topic, tells what that waits for, and prints what it has become and how long it took.
 
         Args:
-            wait: Until it is done. Else only until it goes on by itself.
+            wait: Until it is done. Else only until it continues by itself.
         """
         began = time.monotonic()
         lines, look = ProgressLines(what, as_json=as_json), Look(self.connect)
@@ -126,7 +126,7 @@ class TopicsRun:
             lines.end("", f"{counted(len(states), 'managed topic')}, nothing to wait for")
 
     def states(self, topics: list[str]) -> Mapping[str, str]:
-        """Asks in words what goes on with topics."""
+        """Asks in words what happens with topics."""
         return self.ask("looking at topics", lambda client: client.states(topics))
 
     def watched(

@@ -132,7 +132,7 @@ def _same_interface(one: str, other: str) -> bool:
 
 
 def bootstrap_is_not_ourselves(upstream: Upstream, listen: Listen) -> Iterator[ConfigFinding]:
-    """A bootstrap address on which Kordon itself listens: it would wait for itself for ever."""
+    """A bootstrap address on which Kordon itself listens: it would wait for itself forever."""
     own = {listen.address.host, listen.advertise} | (LOCAL_HOSTS if listen.address.host in LOCAL_HOSTS else set())
     for index, address in enumerate(upstream.bootstrap):
         if address.port == listen.address.port and address.host in own:

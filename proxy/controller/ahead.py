@@ -1,7 +1,7 @@
 """Reads who has written to partitions: all of it before a fence where that is much, under it what is new (STILL-CUT).
 
 A log is read up to a known end, then its producers are asked for, then the headers of all batches from that end on: so
-much is known while writes go on. Under the fence only what has been written since is read. That holds as long as the
+much is known while writes continue. Under the fence only what has been written since is read. That holds as long as the
 same leader leads: another one may not have what the former one told.
 """
 
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 FEW_PRODUCERS: Final = 3_000
 """Of a topic, up to which a fence asks for all of them: to write images ahead would cost more than it saves."""
 MOST_SINCE: Final = 20_000
-"""Producers that may have written since their images were written ahead; beyond it these are made anew."""
+"""Producers that may have written since their images were written ahead; beyond it these are made again."""
 NEAR_BYTES: Final = 1024 * 1024
 """Of a log that has been read up to its end but for so much, a fence reads the rest at once."""
 CATCH_UP_SECONDS: Final = 20.0

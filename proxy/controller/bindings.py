@@ -44,7 +44,7 @@ class Bindings:
         self._open_wishes = open_wishes
 
     async def run(self) -> None:
-        """Looks for ever.
+        """Looks forever.
 
         A topic that is only missing is let go at the second look: whoever deletes it through Kordon says so next.
         """
@@ -80,7 +80,7 @@ class Bindings:
         return {topic: record.layout.topic_id for topic, record in self._ledger.topics.items()}
 
     async def _let_go(self, topic: str, successor: UUID | None) -> None:
-        """Lets a topic go that somebody has deleted who went round Kordon (SAME-TOPIC)."""
+        """Lets a topic go that somebody has deleted who went around Kordon (SAME-TOPIC)."""
         controller, record = self._ledger.controller, self._ledger.topics.get(topic)
         if controller is None or record is None:
             return

@@ -43,7 +43,7 @@ class ControllerNotes:
         """By fence whose cuts are being read: which proxies had to acknowledge it, and at which offsets they had."""
 
     def found(self, fence: FenceRecord) -> None:
-        """Takes note of a fence that a former controller has left."""
+        """Notes a fence that a former controller has left."""
         self._fences[fence.topic] = (fence, -1, CHANGE if fence.sealed else QUESTION)
 
     def on_ack(self, fence: str, incarnation: str, offset: int | None) -> None:

@@ -187,7 +187,7 @@ class ControllerRole:
         self._ledger.raise_failure()
 
     def _is_idle(self, topic: str) -> bool:
-        """Whether nothing goes on with a topic, and nobody wishes anything of it."""
+        """Whether nothing happens with a topic, and nobody wishes anything of it."""
         wishes, controller = self._open_wishes, self.controller
         is_changing = controller is not None and topic in controller.changes
         return not (is_changing or topic in self._ledger.busy or topic in wishes.by_topic or topic in wishes.under_way)

@@ -54,7 +54,7 @@ class Janitors:
         self._saves_at = self._holds_at = 0.0
 
     async def run(self) -> None:
-        """Looks through topics for ever."""
+        """Looks through topics forever."""
         try:
             while True:
                 await self._attend()

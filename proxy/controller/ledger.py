@@ -58,7 +58,7 @@ class Ledger:
 
     Attributes:
         topics: The records in force, by topic.
-        busy: Topics with which something goes on besides a change of the controller's, so that nothing else begins.
+        busy: Topics with which something continues besides a change of the controller's, so that nothing else begins.
         controller: The state of all changes; None until this proxy has taken over.
         fences: Where the fences stand in the layouts that this controller has written, or has found.
         findings: What is wrong with topics, as the layouts say.
@@ -152,7 +152,7 @@ class Ledger:
     async def hold_findings(self, kind: FindingKind, found: Mapping[str, FindingRecord | None]) -> None:
         """Writes down and logs what is newly wrong with topics, and takes back what is wrong no more.
 
-        What a former controller has found counts, so nothing is told twice and nothing stays for ever. When it cannot
+        What a former controller has found counts, so nothing is told twice and nothing stays forever. When it cannot
         be written the role ends, and nothing is raised.
 
         Args:

@@ -39,7 +39,7 @@ class Stretch(NamedTuple):
     batches: list[LogBatch]
     """Whole ones, of which the first may begin before the offset."""
     next_offset: int
-    """Where to go on."""
+    """Where to continue."""
     high_watermark: int
 
     def seen(self, homes: FormerHomes, batch: LogBatch) -> Visible | Hidden:
@@ -72,7 +72,7 @@ class LogWalk:
         """Reads about a megabyte from an offset on; at the log's end it `waits` some seconds for something to come.
 
         Raises:
-            UpstreamUnavailable: Its leader does not answer, or not so that one could go on.
+            UpstreamUnavailable: Its leader does not answer, or not so that one could continue.
         """
         known_start = self._starts.get(partition, -1)
         fetched = await self._pull(Want(self._topic, partition, position, WAIT_MS if waits else 0, known_start))

@@ -1,4 +1,4 @@
-"""Has topics go on behind what their logs have lost (BEYOND-LOSS)."""
+"""Has topics continue behind what their logs have lost (BEYOND-LOSS)."""
 
 from __future__ import annotations
 

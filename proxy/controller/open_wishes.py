@@ -13,7 +13,7 @@ class OpenWishes:
     """Keeps the wishes of one controller.
 
     Args:
-        ledger: Knows with which topics something goes on, and writes outcomes.
+        ledger: Knows with which topics something continues, and writes outcomes.
 
     Attributes:
         by_topic: By topic and id, in the order in which they came.

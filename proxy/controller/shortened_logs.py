@@ -48,7 +48,7 @@ class ShortenedLogs:
         """By topic id, the partitions that have been logged and are not mended."""
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Looks forever."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()

@@ -28,7 +28,7 @@ class Sweeping:
         self._members = members
 
     async def run(self) -> None:
-        """Sweeps for ever, except while a layout changes, because clients wait for that."""
+        """Sweeps forever, except while a layout changes, because clients wait for that."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             controller = self._ledger.controller

@@ -84,7 +84,7 @@ class JanitorCounts(NamedTuple):
 
 
 Renew: TypeAlias = Callable[[str, frozenset[int]], None]
-"""Has a topic begin another segment on physical partitions, as soon as nothing else goes on with it."""
+"""Has a topic begin another segment on physical partitions, as soon as nothing else happens with it."""
 
 
 class TopicJanitor:
@@ -227,7 +227,7 @@ class TopicJanitor:
                 else:
                     await self._go_on(q, waits=True)
             except NotNow:
-                await asyncio.sleep(_RETRY_SECONDS)  # a fence: its own look goes on from here
+                await asyncio.sleep(_RETRY_SECONDS)  # a fence: its own look continues from here
             except UpstreamUnavailable as error:
                 self._fail(str(error), partition=q)
                 await asyncio.sleep(_RETRY_SECONDS)
@@ -263,7 +263,7 @@ class TopicJanitor:
                 self._renew(self._topic, homes)
 
     async def _look_at(self, found: Stretch, fence: str | None) -> None:
-        """Takes in what a broker has answered, and goes on behind it when all markers are written."""
+        """Takes in what a broker has answered, and continues behind it when all markers are written."""
         layout = self._layout()
         if layout is None:
             raise NotNow(f"{self._topic} was let go")

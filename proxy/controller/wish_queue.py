@@ -96,7 +96,7 @@ class WishQueue:
             self._begin_with(wish.topic)
 
     def begin_next(self) -> None:
-        """Begins with the wishes for topics with which nothing goes on."""
+        """Begins with the wishes for topics with which nothing continues."""
         controller = self._ledger.controller
         if controller is None:
             return
@@ -113,7 +113,7 @@ class WishQueue:
                 self._begin_with(topic)
 
     def _begin_with(self, topic: str) -> None:
-        """Begins with the oldest wish for a topic, unless something goes on with it."""
+        """Begins with the oldest wish for a topic, unless something continues with it."""
         if topic in self._ledger.busy:
             return
         wish_id, wish = self._open_wishes.begin(topic)

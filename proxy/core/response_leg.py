@@ -127,7 +127,7 @@ class ResponseLeg:
         return self._pieces
 
     def _passes(self, chunk: memoryview, at: int, end: int) -> bool:
-        """Takes the rest of a chunk if it goes on as it is, and no answer of Kordon's own before it."""
+        """Takes the rest of a chunk if it continues as it is, and no answer of Kordon's own before it."""
         left = self._remaining - (end - at)
         if left < 0 or self._pieces:
             return False
@@ -256,7 +256,7 @@ class ResponseLeg:
         return at + SIZE_BYTES + consumed
 
     def _advance(self, chunk: memoryview, at: int, stop: int) -> int:
-        """Moves through the body of the response under way, `stop` at the most; returns where it stopped."""
+        """Moves through the body of the response under way, `stop` at most; returns where it stopped."""
         skim = self._skim
         if skim is not None:
             stop = skim.advance(chunk, at, stop)

@@ -44,7 +44,7 @@ class Timeouts:
     def overdue(
         self, now: float, *, frames: int, frame_started: float | None, is_answered: bool
     ) -> tuple[CloseCause, str] | None:
-        """Returns why the connection is to end; None: it may go on.
+        """Returns why the connection is to end; None: it may continue.
 
         Args:
             now: The time, as of the beginning.

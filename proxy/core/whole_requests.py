@@ -113,7 +113,7 @@ class WholeRequests:
         return pieces
 
     def answered(self, pending: PendingRequest) -> bool:
-        """Takes note that a request is answered; returns whether the client is to be read again for that."""
+        """Notes that a request is answered; returns whether the client is to be read again for that."""
         if pending is not self.conferring:
             return False
         self.conferring = self._conferring_as = None

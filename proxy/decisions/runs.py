@@ -1,7 +1,7 @@
 """Runs: many verdicts that follow on each other, as one record.
 
 A run holds a producer's batches to one stream, what a connection is given of one stream, or one error again and again.
-`merge` takes the next event in, unless the run does not go on with it. A client is what has runs.
+`merge` takes the next event in, unless the run does not continue with it. A client is what has runs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class WriteRun:
         self.sent_epoch = write.sent_epoch
         self.base_sequence = write.base_sequence
         self.next_sequence = next_sequence(write)
-        """The sequence that goes on with the run. Without idempotence it is always -1, and rising offsets suffice."""
+        """The sequence that continues with the run. Without idempotence it is always -1, and rising offsets suffice."""
         self.first_offset = base_offset
         self.last_offset = base_offset + write.records - 1
         self.batches = 1
@@ -77,7 +77,7 @@ class WriteRun:
         self.began_ms = began_ms
 
     def merge(self, topic: ManagedTopic, write: Write, base_offset: int) -> bool:
-        """Takes in the next batch of the same producer and stream; False: the run does not go on with it."""
+        """Takes in the next batch of the same producer and stream; False: the run does not continue with it."""
         bound, sequence, records = write.bound, write.base_sequence, write.records
         if (
             bound is None
@@ -145,7 +145,7 @@ def of_transaction(writer: int) -> dict[str, object]:
 
 
 def next_sequence(write: Write) -> int:
-    """Returns the sequence that goes on with a batch; -1 without idempotence."""
+    """Returns the sequence that continues with a batch; -1 without idempotence."""
     return write.base_sequence + write.records if write.base_sequence >= 0 else -1
 
 
@@ -211,7 +211,7 @@ class ReadRun:
         self.is_open = True
 
     def merge(self, topic: ManagedTopic, given: Given, group: ReadingMember, evidence: Mapping[str, object]) -> bool:
-        """Takes in the next answer to the same reader; False: the run does not go on with it."""
+        """Takes in the next answer to the same reader; False: the run does not continue with it."""
         first, (stay, layout_epoch, asked, told, records, size, _, _, is_committed) = self.first, given
         if (
             self.told != asked
@@ -267,7 +267,7 @@ class ReadRun:
         return not self.evidence
 
     def rewind(self, to: ReadRun) -> Decision:
-        """Returns that the reader goes on elsewhere than where this run left it."""
+        """Returns that the reader continues elsewhere than where this run left it."""
         stood, given = self.first.stay, to.first
         return Decision(
             kind=Kind.REWIND,

@@ -3,7 +3,7 @@
     plan ──> the client's broker ──> topics take transactions ──> leaders asked ──> witnesses ──> the plan still holds
 
 The coordinator, on the client's own connection, judges the transactional id, the topics and the transaction. Only what
-it has taken gets witnesses. What nobody can say now is CONCURRENT_TRANSACTIONS, upon which clients ask again: so is a
+it has taken gets witnesses. What nobody can say now is CONCURRENT_TRANSACTIONS, after which clients ask again: so is a
 plan that was made by another layout or announcement, as what was asked on the client's connection cannot be asked
 again.
 
@@ -11,7 +11,7 @@ In the dialect a physical partition means itself, whatever changes are to come. 
 Produce says so, and its client adds where they are now.
 
 Without `ordering.transactions` a request that names managed topics is refused as a whole (NO-TRANSACTIONS). The broker
-would not know most of the partitions, and clients would ask again until their transaction times out. Upon
+would not know most of the partitions, and clients would ask again until their transaction times out. On
 INVALID_TXN_STATE Java and librdkafka call their producer failed at once, and franz-go fails its producer id. The broker
 is asked all the same, with a producer id that no transaction has (`replies.py` says why): it looks at the rights to the
 transactional id and to each topic first.
@@ -223,7 +223,7 @@ class AddedPartitions(ServedRequest):
         return codes
 
     async def _open_all(self, topic: ManagedTopic, partitions: Iterable[int]) -> dict[int, int]:
-        """Sees to it that the producer is open on physical partitions; returns error codes by partition."""
+        """Ensures that the producer is open on physical partitions; returns error codes by partition."""
         wanted = sorted(partitions)
         if refusal := await self._produce.permits.allow(topic):
             is_for_good = refusal.code == Code.INVALID_TXN_STATE

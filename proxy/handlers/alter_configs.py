@@ -145,7 +145,7 @@ def _shared(name: str, configs: Sequence[_Config]) -> Wish | OutcomeRecord:
 
 
 def _unserved(name: str, topics: ManagedTopics) -> OutcomeRecord | None:
-    """Refuses what concerns a topic that is not served: a lost layout is restored, not made anew."""
+    """Refuses what concerns a topic that is not served: a lost layout is restored, not made again."""
     why = topics.unserved.get(name)
     return None if why is None else OutcomeRecord(Code.INVALID_REQUEST, f"{name} is not served: {why}")
 

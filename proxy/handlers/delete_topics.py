@@ -21,7 +21,7 @@ from kordon.proxy.topics.names import NO_ID, with_real_id
 
 
 class DeleteTopics(WishedApi[Request, Response]):
-    """Takes note of managed topics that are deleted."""
+    """Notes managed topics that are deleted."""
 
     key = apis.DELETE_TOPICS
     right = None

@@ -4,7 +4,7 @@
     kordon.undeleted.partition.count     U, read-only: CreatePartitions changes it
     kordon.initial.partition.count       N, read-only
     kordon.layout.epoch                  read-only
-    kordon.state                         what goes on with the topic, in words, read-only
+    kordon.state                         what happens with the topic, in words, read-only
     enable.ordered.delivery              KIP-253's
     kordon.source                        true for a source topic, which is not managed
     kordon.share.order                   in which order share groups get the records
@@ -56,7 +56,7 @@ class DescribeConfigs(TranslatedApi[Request, Response]):
     """Adds rows to the answers to DescribeConfigs.
 
     Args:
-        state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
+        state_of: Says in words what happens with a topic; None: nothing that Kordon knows of.
     """
 
     key = apis.DESCRIBE_CONFIGS

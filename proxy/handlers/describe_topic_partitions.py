@@ -119,7 +119,7 @@ class _Page:
         self._broken = next_cursor.topic_name if next_cursor is not None and next_cursor.partition_index > 0 else None
 
     def add(self, row: ResponseTopic, name: str, *, managed: bool) -> bool:
-        """Adds a topic, or a part of it; False: the page is full, and `next_cursor` says where to go on."""
+        """Adds a topic, or a part of it; False: the page is full, and `next_cursor` says where to continue."""
         begin = self._begin
         first = begin.partition_index if begin is not None and begin.topic_name == name else 0
         partitions = [each for each in row.partitions if each.partition_index >= first]

@@ -6,7 +6,7 @@ it counts for nothing before the coordinator has judged it: whoever names the tr
 (OWN-TRANSACTION).
 
 A transaction that was opened by the second protocol is ended by that protocol only: by version 5 or newer, which
-raises the producer's epoch. Ended by an older one its epoch would go on, and the next transaction's witness would be
+raises the producer's epoch. Ended by an older one its epoch would continue, and the next transaction's witness would be
 taken for a repetition of the last one's. Such a request is refused with INVALID_TXN_STATE. The broker is asked all the
 same, with a producer id that no transaction has, for it judges the client first (`replies.py`).
 
@@ -36,7 +36,7 @@ _BY_FORM: Final = frozenset({Code.NONE, Code.INVALID_PRODUCER_ID_MAPPING, Code.I
 
 
 class EndTxn(ApiHandler):
-    """Takes note of the ends of transactions."""
+    """Notes the ends of transactions."""
 
     key = apis.END_TXN
 

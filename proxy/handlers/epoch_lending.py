@@ -4,7 +4,7 @@ It writes a claim to the log of lent epochs, calls the broker on the client's ow
 writes what that has answered (CLAIM-FIRST, `ordering/lent_epochs.py`). The client has proved before that it may write
 with its transactional id, and that the broker is the id's coordinator: nobody else adds to that log.
 
-Once begun, it goes on without its client: a claim that nobody settles keeps the transactional id busy for a while.
+Once begun, it continues without its client: a claim that nobody settles keeps the transactional id busy for a while.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ END_SECONDS: Final = 5.0
 MOST_UNDER_WAY: Final = 1_000
 """Requests of a worker; more are to come again."""
 _ROUNDS: Final = 5
-"""How often a request is decided anew because another proxy was faster."""
+"""How often a request is decided again because another proxy was faster."""
 _FIRST_PAUSE_SECONDS: Final = 0.02
 _LAST_PAUSE_SECONDS: Final = 0.5
 _TAKES_NOTHING: Final = frozenset(
@@ -182,7 +182,7 @@ class EpochLending:
         return LendingAnswer(LendingOutcome.BUSY)
 
     async def _called(self, key: str, token: str, call: Call, sent: float) -> LendingAnswer | None:
-        """Calls the broker until it has ended the transaction before; None: the request is to be decided anew.
+        """Calls the broker until it has ended the transaction before; None: the request is to be decided again.
 
         Args:
             sent: When the claim was.
@@ -234,7 +234,7 @@ class EpochLending:
                 await self._kept.write(key, released)
 
     async def _unrecorded(self, call: Call, why: str) -> LendingAnswer:
-        """Lets a new instance pass as if it came round Kordon."""
+        """Lets a new instance pass as if it came around Kordon."""
         log.warning("epoch_not_recorded", why=why, means="its producer has no next epoch after some errors")
         answer = await _in_time(call)
         if answer is None:

@@ -94,7 +94,7 @@ class Guard:
         return ()
 
     def hear(self, client_id: str | None) -> None:
-        """Takes note of what the client calls itself."""
+        """Notes what the client calls itself."""
         self._introduction.hear(client_id)
 
     def refused(self, api_key: int, api_version: int, reason: str, *, ends: bool) -> None:

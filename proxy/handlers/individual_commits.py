@@ -132,7 +132,7 @@ class TopicIds:
         self._refused: dict[str, int] = {}
 
     async def ask(self, rows: Iterable[Row], ask: Ask) -> None:
-        """Asks the client's broker for topics that are not managed; a topic may have been made anew since."""
+        """Asks the client's broker for topics that are not managed; a topic may have been made again since."""
         names = {row.get("name", "") for row in rows if managed_topic(row, self._topics) is None} - {""}
         if not names:
             return

@@ -1,7 +1,7 @@
 """OffsetFetch with ranges: a member is told where its group stands offset by offset (individual commit).
 
 The log of claims is read before the coordinator is asked, and again after it has answered. A commit without Kordon's
-mark begins the group's progress anew at its offset (MARKED-PUSH), for partitions that the request names, and if its
+mark begins the group's progress again at its offset (MARKED-PUSH), for partitions that the request names, and if its
 client may Read the group. Where it may not, or names none, it is only told what there is.
 """
 
@@ -239,7 +239,7 @@ class _Fetch(ConferredRequest):
         knows_mark = found.mark is not None and place.seen().knows(found.mark)
         if place.incarnation == NO_INCARNATION or not (knows_mark or begun == (*found.primary, place.incarnation)):
             if group_id in self._named:
-                _refuse(row, Code.COORDINATOR_LOAD_IN_PROGRESS)  # it began anew since it was asked
+                _refuse(row, Code.COORDINATOR_LOAD_IN_PROGRESS)  # it began again since it was asked
             return
         told = claims.told(place, *found.primary)
         if told.done.stable != row.committed_offset:

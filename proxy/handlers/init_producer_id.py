@@ -74,7 +74,7 @@ class InitProducerId(ApiHandler):
         return handled if self._transactions is None else self._end(held, handled, self._transactions)
 
     def _end(self, held: HeldRequest, handled: Handled, transactions: Transactions) -> Handled:
-        """Takes note that a transaction ends: when its own client asks, and when the broker has answered."""
+        """Notes that a transaction ends: when its own client asks, and when the broker has answered."""
         try:
             value: InitProducerIdRequest = held.read()
         except WireError:

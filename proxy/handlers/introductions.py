@@ -46,7 +46,7 @@ class Introduction:
         self._login = Login(client, journal, claim)
 
     def hear(self, client_id: str | None) -> None:
-        """Takes note of what the client calls itself."""
+        """Notes what the client calls itself."""
         if client_id != self._client.client_id:
             self._journal.named(self._client, client_id, self._client.principal)
 

@@ -45,7 +45,7 @@ _JWT_PARTS: Final = 3
 
 
 class Login:
-    """One connection's log-in, and those by which it goes on (KIP-368).
+    """One connection's log-in, and those by which it continues (KIP-368).
 
     Args:
         journal: Is told as whom it has logged in.
@@ -60,9 +60,9 @@ class Login:
         self._claimed: str | None = None
 
     def begins(self, version: int, body: memoryview) -> None:
-        """Takes note of the mechanism that a SaslHandshake asks for."""
+        """Notes the mechanism that a SaslHandshake asks for."""
         self._claimed = None
-        self._client.user = self._client.user or None  # who goes on under the same name (KIP-368) has it meanwhile
+        self._client.user = self._client.user or None  # who continues under the same name (KIP-368) has it meanwhile
         try:
             value, _ = sasl_handshake.REQUEST.at(version).parse(body)
         except WireError:

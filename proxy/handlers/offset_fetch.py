@@ -5,7 +5,7 @@ asks for both at once, and takes the old commit where there is no new one. Group
 shown at the end (`caught_up.py`).
 
 In the dialect the commits on physical partitions stand under the topic's own name, those on virtual ones under its
-face's. A group that has changed to the dialect has none of the former yet: then the latter say where it goes on
+face's. A group that has changed to the dialect has none of the former yet: then the latter say where it continues
 (`ordering.inherited_positions`). Once it has committed a partition, that is what counts.
 """
 

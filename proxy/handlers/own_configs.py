@@ -38,7 +38,7 @@ INITIAL_PARTITION_COUNT: Final = "kordon.initial.partition.count"
 LAYOUT_EPOCH: Final = "kordon.layout.epoch"
 """Shown: the epoch of the layout in force."""
 STATE: Final = "kordon.state"
-"""Shown: what goes on with the topic, in words."""
+"""Shown: what happens with the topic, in words."""
 OWN_CONFIGS: Final = "kordon."
 """How the names of topic configs begin that only Kordon has."""
 OF_SHARE_GROUPS: Final = frozenset({SHARE_ORDER, SHARE_POISON})

@@ -30,7 +30,7 @@ from kordon.proxy.kafka.operations import Operation
 _METADATA_VERSION: Final = 9
 """All brokers that can have managed topics speak it; later versions tell topic ids as well."""
 _AHEAD: Final = 0.75
-"""Part of its age after which an answer is asked for anew, while it still holds."""
+"""Part of its age after which an answer is asked for again, while it still holds."""
 _FORGET_SECONDS: Final = 60.0
 """Time after which an answer is dropped; whoever waited for it has looked at it long before."""
 

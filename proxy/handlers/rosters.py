@@ -1,6 +1,6 @@
 """Who is in a group now, as its coordinator says, so that reports of those who are not are taken out in time.
 
-A group that was deleted and made anew counts its generations from 1 again. What members of its former life have
+A group that was deleted and made again counts its generations from 1 again. What members of its former life have
 reported must not be taken for what those of the new one have; their ids are never given out again (a coordinator makes
 a new one for whoever joins without). So before the first report of a member is written, all others that are known are
 held against the group's members, asked for later than they were known: who is missing there is gone for good, and is
@@ -106,7 +106,7 @@ class Rosters:
             self.give_up(roll)
 
     def give_up(self, roll: Roll) -> None:
-        """Lets those who wait for a question go on, whatever has come of it."""
+        """Lets those who wait for a question continue, whatever has come of it."""
         roll.over.set()
         if self._rolls.get(roll.group_id) is roll:
             del self._rolls[roll.group_id]

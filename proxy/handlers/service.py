@@ -52,11 +52,11 @@ class ManagedService:
         self._known = asyncio.Event()
 
     def doubt(self) -> None:
-        """Takes note that `topics` may be old: no request of a new connection passes before `know`."""
+        """Notes that `topics` may be old: no request of a new connection passes before `know`."""
         self._known.clear()
 
     def know(self) -> None:
-        """Takes note that `topics` says all there is."""
+        """Notes that `topics` says all there is."""
         self._known.set()
 
     @property

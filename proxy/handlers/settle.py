@@ -1,4 +1,4 @@
-"""Answers that depend on a layout, while layouts may change: what was planned under an old one is planned anew."""
+"""Answers that depend on a layout, while layouts may change: what was planned under an old one is planned again."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class AheadRecords:
         """Of a record of any batch, on average."""
 
     def follow(self, policy: SharePolicy) -> None:
-        """Takes note of what its topic promises now; in another order all is looked at anew."""
+        """Notes what its topic promises now; in another order all is looked at again."""
         if policy.order != self._policy.order:
             self._partition.window = ShareWindow(-1)  # which no group stands at
         self._policy = policy

@@ -4,7 +4,7 @@ Clients need the right to read the topic, and the group as their broker says. A 
 others. The broker has the others, and answers for them at once; Kordon waits no longer than 0.1 s for the managed ones
 then.
 
-Batches of which a member is given some records only are built anew. What a member asks for is a bound for all
+Batches of which a member is given some records only are built again. What a member asks for is a bound for all
 partitions (`max_records`), whether it says so (`share_acquire_mode`) or not.
 
 Source: ShareFetchRequest.json, KafkaApis.handleShareFetchRequest (Kafka 4.3).

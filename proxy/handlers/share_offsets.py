@@ -33,7 +33,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics, face
 log = client_log(__name__)
 
 _TRIES: Final = 3
-"""Two who have a group begin anew at the same time cannot both have it."""
+"""Two who have a group begin again at the same time cannot both have it."""
 UNAVAILABLE: Final = Code.COORDINATOR_NOT_AVAILABLE
 
 
@@ -76,7 +76,7 @@ class ShareOffsets:
                 row.lag = max(0, _left(done, end.offset, known.partition(place).window))
 
     async def begin(self, known: ShareLog, place: PlaceKey, offset: int = NO_OFFSET) -> Code:
-        """Has a group begin anew at an offset, or where its config says when it is read again."""
+        """Has a group begin again at an offset, or where its config says when it is read again."""
         try:
             for _ in range(_TRIES):
                 if await known.partition(place).begin(offset):
@@ -104,7 +104,7 @@ def _left(done: Done, end: int, window: ShareWindow) -> int:
 
 
 class ShareOffsetsApi(ApiHandler):
-    """A handler that has the broker answer first, and goes on with what that accepts."""
+    """A handler that has the broker answer first, and continues with what that accepts."""
 
     def __init__(self, offsets: ShareOffsets) -> None:
         self.offsets = offsets

@@ -138,7 +138,7 @@ class ShareApi(ApiHandler):
     def unknown(self, held: HeldRequest, value: Any) -> ServedShare:
         """Returns a request that is refused, since its session was not begun on this connection."""
         value.topics = []
-        value.share_session_epoch = FINAL  # the broker's session, if there is one, begins anew as well
+        value.share_session_epoch = FINAL  # the broker's session, if there is one, begins again as well
         nobody = ShareSession("", "", self.serving.give_back, held.client)
         return self.served(held, value, ManagedPart(), nobody).unknown()
 

@@ -5,7 +5,7 @@ too. So the broker judges epochs, member ids and rights, bounds how many session
 What stands here is which virtual partitions the session names.
 
 A session belongs to its connection. With the connection's end, or the session's own, what its member has in hand is
-given back at once, as brokers do it. A session that begins anew gives nothing back: its member may still work on it.
+given back at once, as brokers do it. A session that begins again gives nothing back: its member may still work on it.
 
 Source: ShareSessionCache.java, SharePartitionManager.java (Kafka 4.3).
 """

@@ -167,7 +167,7 @@ def show_physical(row: MetadataResponseTopic, topics: ManagedTopics) -> None:
     if topic is None or row.error_code:
         return
     layout = topic.layout
-    is_other = row.get("topic_id", NO_ID) not in (NO_ID, layout.topic_id)  # made anew, not this layout's (SAME-TOPIC)
+    is_other = row.get("topic_id", NO_ID) not in (NO_ID, layout.topic_id)  # made again, not this layout's (SAME-TOPIC)
     if is_other or not may_be_shown(layout):
         _show_unled(row)
         return

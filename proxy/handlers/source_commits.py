@@ -2,7 +2,7 @@
 
 Whatever else is committed there would take the restart point's place, and all data of the source be written again. A
 stock consumer does that every five seconds: its auto commit writes an empty text. It is told so by a code that makes it
-log a warning and go on.
+log a warning and continue.
 
 Whether a number is lower is asked of the group's coordinator, in the client's name, where this worker does not know it,
 and where the commit names no generation, so that the coordinator cannot tell the commit of a member that others have
@@ -43,7 +43,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 log = client_log(__name__)
 
 REFUSED: Final = Code.INVALID_COMMIT_OFFSET_SIZE
-"""Java's consumer logs a warning for it, as librdkafka's and aiokafka's go on; a producer aborts its transaction."""
+"""Java's consumer logs a warning for it, as librdkafka's and aiokafka's continue; a producer aborts its transaction."""
 MOST_NUMBERS: Final = 20_000
 """Partitions of groups whose last number is kept; the coordinator is asked about others."""
 _CURES: Final = {
@@ -68,7 +68,7 @@ class LastNumbers:
         return self._by_place.get(place)
 
     def saw(self, place: _SourcePlace, number: int) -> None:
-        """Takes note of a number; the one that was seen longest ago is forgotten where there are too many."""
+        """Notes a number; the one that was seen longest ago is forgotten where there are too many."""
         self._by_place.pop(place, None)
         if len(self._by_place) >= MOST_NUMBERS:
             del self._by_place[next(iter(self._by_place))]

@@ -112,7 +112,7 @@ class WorkerParts:
         lending: Lends epochs in front of old brokers.
         wish: Has a wish come true.
         check: Tells what would come of a wish now, and changes nothing.
-        state_of: Says in words what goes on with a topic; None: nothing that Kordon knows of.
+        state_of: Says in words what happens with a topic; None: nothing that Kordon knows of.
         read_layouts_to_end: Returns when all layouts that were durable at the call are adopted.
         may_serve: Whether the worker's lease lives.
         transactions: Take what belongs to transactions; None: that is refused (`ordering.transactions`).

@@ -26,7 +26,7 @@ class Permits:
     """Has topics take transactions.
 
     Args:
-        allow: See `Allow`; an error with a `code` is a refusal, any other one may be gone upon the next try.
+        allow: See `Allow`; an error with a `code` is a refusal, any other one may be gone on the next try.
     """
 
     def __init__(self, allow: Allow) -> None:

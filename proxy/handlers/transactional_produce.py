@@ -295,7 +295,7 @@ class PreparedProduce:
             place.admitted = self._judge(place)
 
     def in_line(self) -> None:
-        """Takes note that all batches are in line, or never will be: the next request's may follow."""
+        """Notes that all batches are in line, or never will be: the next request's may follow."""
         self._in_line.set()
 
     def looked(self, topic: ManagedTopic, stream: Stream, records: memoryview | None) -> CheckedBatch | None:
@@ -337,7 +337,7 @@ class PreparedProduce:
         )
 
     async def _permit(self, topic: ManagedTopic) -> None:
-        """Has a topic take transactions, and looks up its leaders; upon its next try the client finds that done."""
+        """Has a topic take transactions, and looks up its leaders; on its next try the client finds that done."""
         places = [place for place in self._places.values() if place.topic is topic]
         may_use = all(place.refusal == Code.NONE for place in places)
         if may_use and not topic.takes_transactions:

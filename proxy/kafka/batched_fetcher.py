@@ -43,7 +43,7 @@ _MOST_PARTITIONS: Final = 200
 _FEW: Final = 24
 """Partitions that are not shared out among requests: each of these is answered by itself."""
 _SHARES: Final = 4
-"""Requests among which more are shared out: news of one of them have its own request made anew, and not all."""
+"""Requests among which more are shared out: news of one of them have its own request made again, and not all."""
 _CONNECTIONS: Final = 8
 """Per broker."""
 _SPARE_CONNECTIONS: Final = 4

@@ -79,7 +79,7 @@ class Brokers:
         """Asks any broker for topics; none is created by asking.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         answer = await self.ask_any(metadata.API, _METADATA_VERSIONS, topics_asked(topics))
         self._links.topology.learn({broker.node_id: (broker.host, broker.port) for broker in answer.brokers})

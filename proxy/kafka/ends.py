@@ -111,7 +111,7 @@ class PartitionEnds:
 
         Raises:
             TopicsRefused: Kordon may not see the topic.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         (found,) = (await self._brokers.leaders.renew(topic)).values()
         if found.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE):
@@ -122,7 +122,7 @@ class PartitionEnds:
         """Asks for the leaders of several topics at once.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         return await self._brokers.leaders.renew(*topics) if topics else {}
 

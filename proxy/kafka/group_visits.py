@@ -1,7 +1,7 @@
 """Visits to groups of others that have no members: who joins one and leaves has brokers keep its commits for longer.
 
 Brokers drop the commits of a group that has been empty for `offsets.retention.minutes`. That time begins when the last
-member leaves (KIP-211). To commit once more does not begin it anew, and could overwrite what others commit meanwhile.
+member leaves (KIP-211). To commit once more does not begin it again, and could overwrite what others commit meanwhile.
 """
 
 from __future__ import annotations

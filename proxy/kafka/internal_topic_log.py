@@ -1,6 +1,6 @@
 """A topic of Kordon's own as every proxy reads it, and as each may write to it outside of transactions.
 
-What is committed there is given to one function, record by record, for ever. To read it to its end, a question for the
+What is committed there is given to one function, record by record, forever. To read it to its end, a question for the
 end offset would not do: a leader that has been deposed and does not know it yet answers it with an old one. So a mark
 is written (acks=all) and read back; what was committed before stands before it.
 """
@@ -94,7 +94,7 @@ class InternalTopicLog:
 
         Raises:
             LogLost: It is not the one that was there before.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         (found,) = (await self.brokers.metadata([self.topic])).topics
         there = found.error_code == Code.NONE
@@ -110,7 +110,7 @@ class InternalTopicLog:
         return there
 
     async def follow(self, on_record: Callable[[Record], None]) -> None:
-        """Gives every committed record to `on_record`, in order, for ever; waits for the topic while there is none.
+        """Gives every committed record to `on_record`, in order, forever; waits for the topic while there is none.
 
         What cannot be read is passed, and given as a record with a fault.
 
@@ -168,7 +168,7 @@ class InternalTopicLog:
             max_bytes=self._fetch_bytes,
             topics=[FetchRequestTopic(topic=self.topic, topic_id=self._topic_id, partitions=[part])],
         )
-        # by id, so that a topic that was deleted and made anew is not taken for it
+        # by id, so that a topic that was deleted and made again is not taken for it
         answer = await fetch_committed(client, asked, by_id=self._topic_id != NO_TOPIC_ID)
         ((found,),) = (each.partitions for each in answer.responses)
         if found.error_code == Code.OFFSET_OUT_OF_RANGE:
@@ -221,7 +221,7 @@ class InternalTopicLog:
         """Goes to the first offset that there is, where `follow` has not begun: retention may have taken what was 0.
 
         Raises:
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         starts = await PartitionEnds(self.brokers).log_starts(self.topic, [self._partition])
         self.position = starts[self._partition]

@@ -45,7 +45,7 @@ async def log_in(connection: LogInConnection, sasl: UpstreamSasl) -> int:
     """Logs in.
 
     Returns:
-        How long the session lives, in milliseconds; 0 for ever.
+        How long the session lives, in milliseconds; 0 forever.
 
     Raises:
         UpstreamUnavailable: The broker does not let Kordon in, or is none that has the password (SCRAM).

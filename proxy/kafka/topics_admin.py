@@ -280,7 +280,7 @@ class TopicsAdmin:
         Raises:
             TopicsRefused: There is no such topic, or Kordon may not see it.
             NoCommonVersion: Brokers are too old to have topic ids.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         (found,) = (await self._brokers.metadata([topic])).topics
         refuse(f"id of {topic}", found)

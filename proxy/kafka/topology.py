@@ -116,7 +116,7 @@ class Topology:
         self.learn({node_id: (address.host, address.port) for node_id, address in self.config.brokers.items()})
 
     async def follow(self) -> None:
-        """Asks the cluster for ever: each `refresh_ms`, sooner while it does not answer."""
+        """Asks the cluster forever: each `refresh_ms`, sooner while it does not answer."""
         wait = _FIRST_RETRY_SECONDS
         while True:
             await self.refresh()

@@ -85,7 +85,7 @@ class TransactionCoordinators:
 
         Raises:
             TopicsRefused: It may not.
-            UpstreamUnavailable: Nobody answers.
+            UpstreamUnavailable: No broker answers.
         """
         _, nodes = await self._leaders()
         client = await self._brokers.to(min(nodes))

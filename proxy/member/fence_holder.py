@@ -2,7 +2,7 @@
 
 Adopt        ──> serves the topic under a layout
 Hold         ──> admits no more writes ──> nothing is under way any more ──> Acknowledge
-Release      ──> goes on as before the fence
+Release      ──> continues as before the fence
 Forget       ──> serves the topic no more
 Announce     ──> adds coming homes to transactions, and acknowledges at once (DOUBLE-ADD)
 """
@@ -95,7 +95,7 @@ class FenceHolder:
         self._is_starting = False
 
     def take_layout(self, records: Records, offsets: Offsets) -> None:
-        """Goes on under a layout that this worker's controller has written, with offsets of its records by key."""
+        """Continues under a layout that this worker's controller has written, with offsets of its records by key."""
         for key, command in self._member.on_own_layout(records):
             self.perform(command, offsets[key])
 
@@ -198,7 +198,7 @@ class FenceHolder:
             self.perform(command, offset)
 
     def _announce(self, record: AnnouncementRecord) -> None:
-        """What was planned before is planned anew before its client is told, so nothing is waited for here."""
+        """What was planned before is planned again before its client is told, so nothing is waited for here."""
         if (topic := self._topics.named(record.topic)) is not None:
             topic.announce(_announcement(record))
         if record.coming:

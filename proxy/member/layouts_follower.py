@@ -1,4 +1,4 @@
-"""A worker's reading of the layouts: it follows them for ever, and after a failure reads all of them again.
+"""A worker's reading of the layouts: it follows them forever, and after a failure reads all of them again.
 
 Topics stay managed while all is read again, but unserved; what the records amount to is taken up at once, at their end.
 So no layout that has ended long ago is adopted on the way.

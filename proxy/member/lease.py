@@ -2,7 +2,7 @@
 
 A lease lives for L from the moment at which a commit was *sent* that the group's coordinator accepted: such a commit is
 checked against the generation and replicated. A heartbeat writes nothing and renews nothing. Time is that of
-CLOCK_BOOTTIME, which goes on while the machine sleeps.
+CLOCK_BOOTTIME, which continues while the machine sleeps.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Renewer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Renews for ever."""
+        """Renews forever."""
         due = clock()
         while True:
             if self._wake.is_set() or clock() >= due:

@@ -50,7 +50,7 @@ class LostLayouts:
                 return
 
     async def run(self) -> None:
-        """Looks for ever while something is lost: a topic whose face was deleted is an ordinary one."""
+        """Looks forever while something is lost: a topic whose face was deleted is an ordinary one."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._findings.lost:

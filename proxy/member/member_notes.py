@@ -68,7 +68,7 @@ class MemberNotes:
             )
 
     def released(self, topic: str, offset: int) -> None:
-        """Notes that a fence was cancelled: what it held goes on as before."""
+        """Notes that a fence was cancelled: what it held continues as before."""
         fence, epoch = self._fences.pop(topic, (None, None))
         if fence is not None and fence.sealed and epoch is not None:
             self._journal.note(
@@ -94,7 +94,7 @@ class MemberNotes:
         )
 
     def adopted(self, layout: Layout, offset: int) -> None:
-        """Notes the layout by which this worker goes on."""
+        """Notes the layout by which this worker continues."""
         self._fences.pop(layout.topic, None)
         self._journal.note(
             Decision(

@@ -86,7 +86,7 @@ class MembershipEvents(Protocol):
         ...
 
     def on_lost(self) -> None:
-        """The group goes on without this proxy."""
+        """The group continues without this proxy."""
         ...
 
 

@@ -54,7 +54,7 @@ class PassedRequests(Protocol):
         ...
 
     async def renew_views(self, topic: str) -> None:
-        """Has clients see anew how many partitions a topic has; returns when they have had time to."""
+        """Has clients see again how many partitions a topic has; returns when they have had time to."""
         ...
 
 

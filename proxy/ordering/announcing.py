@@ -4,7 +4,7 @@
 
 The announcement makes workers add coming homes to transactions (DOUBLE-ADD). Transactions from before it are waited for
 (OLDER-FIRST); writes are not held meanwhile. The log ends that tell the older ones are written down, so the next
-controller goes on with the same wait. A fence that moves nothing has nothing to announce.
+controller continues with the same wait. A fence that moves nothing has nothing to announce.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DOUBT_SECONDS: Final = 1.0
 TELL_SECONDS: Final = 5.0
 """After which an announcement is made again: an acknowledgement may not have been written."""
 STALE_SECONDS: Final = 5.0
-"""After which an announcement is withdrawn for which no change goes on; that one may be about to begin again."""
+"""After which an announcement is withdrawn for which no change continues; that one may be about to begin again."""
 
 OLDER_CURE: Final = (
     "Each ends with its transaction timeout at the latest. To end one now, call Admin.fenceProducers with its"
@@ -99,7 +99,7 @@ class Announcing:
             change.is_confirmed = True
 
     def look(self, change: Change, members: Collection[str], alone_from: float, now: float) -> list[Command]:
-        """Goes on if all know of the announcement who may serve."""
+        """Continues if all know of the announcement who may serve."""
         if change.stage is not Stage.TELLING or now < alone_from or not is_told(change, members):
             return []
         return self._wait(change, now)
@@ -160,7 +160,7 @@ class Announcing:
         """Withdraws what a former controller has announced and nobody wants any more.
 
         Args:
-            is_idle: Whether nothing goes on with a topic, and nobody wishes anything of it.
+            is_idle: Whether nothing happens with a topic, and nobody wishes anything of it.
         """
         idle = [topic for topic in self.standing if self.stands(topic) and is_idle(topic)]
         self._idle_since = {topic: self._idle_since.get(topic, now) for topic in idle}

@@ -237,7 +237,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Mended:
-    """A log that got shorter is mended, and the change goes on."""
+    """A log that got shorter is mended, and the change continues."""
 
     topic: str
 

@@ -3,7 +3,7 @@
 A *claim* says that offsets are done. Claims only add to each other, so it does not matter in which order they come, nor
 who writes them or how often. Every proxy writes claims, and every one reads them all; nobody owns them.
 
-A group can go back: an operator resets it, or it is deleted and begins anew. From then on earlier claims are void. So
+A group can go back: an operator resets it, or it is deleted and begins again. From then on earlier claims are void. So
 each claim belongs to an *incarnation* of the group's progress on the partition. A *start* begins one:
 
     start    names a new incarnation and the one that it ends, and says what is done when the new one begins
@@ -87,12 +87,12 @@ NOTHING: Final = Done()
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A record that begins an incarnation, or goes on with it."""
+    """A record that begins an incarnation, or continues with it."""
 
     name: int
     """Of the incarnation."""
     ends: int
-    """The incarnation that it ends, as its writer knew it; its own name: it goes on."""
+    """The incarnation that it ends, as its writer knew it; its own name: it continues."""
     done: Done
     """What is done when it begins."""
     ended: tuple[int, ...] = ()
@@ -244,7 +244,7 @@ class Place:
 
         Args:
             incarnation: That the member was told; the newest one.
-            done: What it says. Where that is nothing new, an old start is written anew: retention would take it.
+            done: What it says. Where that is nothing new, an old start is written again: retention would take it.
             now_ms: The time of now.
         """
         known = self.done

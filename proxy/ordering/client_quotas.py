@@ -27,7 +27,7 @@ MOST_WAIT_MS: Final = 2**31 - 1
 """What throttle_time_ms can say."""
 MOST_RATES: Final = 20_000
 """Users and client ids whose bytes a worker counts, of some 500 bytes each; beyond that the one that was silent for
-longest is counted anew, as clients can make up as many client ids as they like."""
+longest is counted again, as clients can make up as many client ids as they like."""
 
 
 class Default(NamedTuple):

@@ -80,9 +80,9 @@ class Controller:
         self.known.forget(topic)
 
     def found_fence(self, fence: FenceRecord, now: float) -> list[Command]:
-        """Takes over what a former controller left under way: cancels it, and begins anew.
+        """Takes over what a former controller left under way: cancels it, and begins again.
 
-        A topic that was not managed yet is begun anew by the wish of which it was a part.
+        A topic that was not managed yet is begun again by the wish of which it was a part.
         """
         if not fence.sealed:  # it asked who knows the layout, and changes nothing
             return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
@@ -95,14 +95,14 @@ class Controller:
         return [Commit(fence.topic, ((f"fence/{fence.topic}", None),))]
 
     def begin(self, change: Change, now: float) -> list[Command]:
-        """Begins a change or its next attempt; the caller has seen that nothing else goes on with the topic."""
+        """Begins a change or its next attempt; the caller has seen that nothing else happens with the topic."""
         self.changes[change.topic] = change
         change.is_ahead = False
         change.enter(Stage.PREPARING, now)
         return [Prepare(change.topic, max(change.target, self.known.layout(change.topic).n))]
 
     def mend(self, topic: str, shortened: Mapping[int, int], now: float) -> list[Command]:
-        """Goes on behind what was lost, by a layout epoch of its own or by that of a change under way (BEYOND-LOSS).
+        """Continues behind what was lost, by a layout epoch of its own or by that of a change under way (BEYOND-LOSS).
 
         `shortened` has the offset from which on all was lost, by physical partition whose log has got shorter.
         """
@@ -269,7 +269,7 @@ class Controller:
         return commands
 
     def _look(self, now: float) -> list[Command]:
-        """Goes on where all that a stage waits for is there."""
+        """Continues where all that a stage waits for is there."""
         commands: list[Command] = []
         for change in self.changes.values():
             commands += self.announcing.look(change, self._members, self.alone_from, now)

@@ -34,7 +34,7 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
     """Says which offsets were lost because logs got shorter (BEYOND-LOSS).
 
     Args:
-        layout: In which the topic goes on behind them; its last epoch says where logs were cut.
+        layout: In which the topic continues behind them; its last epoch says where logs were cut.
         now_ms: Milliseconds since 1970.
     """
     shortened = layout.epochs[-1].shortened or {}
@@ -47,7 +47,7 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
 
 
 def not_mended(layout: Layout, shortened: Mapping[int, int], why: str, now_ms: int) -> FindingRecord:
-    """Says that a topic does not go on behind what its logs have lost (BEYOND-LOSS).
+    """Says that a topic does not continue behind what its logs have lost (BEYOND-LOSS).
 
     Args:
         shortened: By physical partition whose log has got shorter, the offset from which on all was lost.

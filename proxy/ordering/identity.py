@@ -78,7 +78,7 @@ def owner_of(stream: Stream, move: int) -> Owner:
 
 
 def writer_id(client_id: int, protocol: Protocol | None) -> int:
-    """Returns whose sequences a batch goes on with: the client's id, and the bits of its transaction's protocol."""
+    """Returns whose sequences a batch continues with: the client's id, and the bits of its transaction's protocol."""
     return _PROTOCOL_BITS[protocol] | client_id
 
 

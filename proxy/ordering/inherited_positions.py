@@ -2,7 +2,7 @@
 
 Each virtual partition's commit says which of its records have been read; they lie on one physical partition after the
 other, between those of other virtual partitions. A physical partition begins at the first record there that has not
-been read. What others that lived there had read behind it comes once more: at least once, as ever when a group begins
+been read. What others that lived there had read behind it comes once more: at least once, as always when a group begins
 where it has committed. Where all was read to its end, as after a stop in good order, nothing comes twice.
 """
 

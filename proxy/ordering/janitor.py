@@ -1,6 +1,6 @@
 """The janitor of compacted topics: which keys are to leave which partitions (KIP-253 9).
 
-Brokers compact each physical partition by itself. When a key has moved from p to q, its old value in p stays for ever,
+Brokers compact each physical partition by itself. When a key has moved from p to q, its old value in p stays forever,
 and comes back to life when its user deletes the key and the broker has dropped the tombstone in q. So the janitor reads
 what is written, and puts a tombstone of its own, a marker, into each partition where a key has lived before:
 
@@ -50,7 +50,7 @@ class Visible(NamedTuple):
     """Whose it is; None: its keys tell, or it was written to the physical partition as such."""
     former: frozenset[int]
     """Physical partitions where its keys have lived before, and have not lived since; none are known of what was
-    written round Kordon, where a key may be anywhere."""
+    written around Kordon, where a key may be anywhere."""
 
 
 def marker_id(layout_epoch: int, producer_id: int) -> int:

@@ -59,7 +59,7 @@ class KnownTopics:
             images[stream] = images.get(stream, _NO_IMAGE).with_part(number, part)
 
     def change(self, change: Change, cuts: Mapping[int, Producers]) -> list[tuple[str, Value | None]]:
-        """Goes on by the layout that a change leads to, whose fence stands; the cuts are by physical partition.
+        """Continues by the layout that a change leads to, whose fence stands; the cuts are by physical partition.
 
         Returns:
             What is to be written down: images first, as whoever reads the layout has read what goes with it.
@@ -105,10 +105,10 @@ def _record_after(
 
 
 def _to_pass(layout: Layout, ends: Mapping[int, int]) -> dict[int, int]:
-    """Returns where each v < N goes on in the home that it has got, as groups commit it (TAKEOVER-WAITS).
+    """Returns where each v < N continues in the home that it has got, as groups commit it (TAKEOVER-WAITS).
 
     That is the end of partition v, unless the log has got shorter since the takeover began: its offsets are used again
-    then, and those of v go on behind what was lost (BEYOND-LOSS).
+    then, and those of v continue behind what was lost (BEYOND-LOSS).
     """
     homes = ((v, layout.chains[v].home) for v in range(layout.n))
     return {v: ends[home.partition] + home.delta for v, home in homes if home is not None}

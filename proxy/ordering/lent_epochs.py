@@ -10,7 +10,7 @@ that of the last one that counts, and so of two with the same number the first. 
        └── no claim is written for a producer that is neither current nor last: it is fenced
 
 A claim is written before each call of the broker. It takes one epoch, and one more to end a transaction, and who has
-claimed it may die before or behind it. If an epoch is further on than that explains, somebody came round Kordon. A
+claimed it may die before or behind it. If an epoch is further on than that explains, somebody came around Kordon. A
 producer that asks for its next epoch is fenced then. Where a proxy has died, that may go unnoticed. A new id tells
 nothing: the broker has forgotten the former one, or its epochs have run out.
 
@@ -30,7 +30,7 @@ from typing import Final, NamedTuple, TypeAlias
 CALL_SECONDS: Final = 5.0
 """After the claim was sent, no call of the broker begins, and none is waited for."""
 TAKE_OVER_SECONDS: Final = 15.0
-"""After a claim was read, another proxy goes on in its place: a call that began in time has ended by then."""
+"""After a claim was read, another proxy continues in its place: a call that began in time has ended by then."""
 
 
 _MOST_EPOCHS: Final = 2
@@ -76,7 +76,7 @@ class Refusal(Enum):
     FENCED = "fenced"
     """Another instance has come: PRODUCER_FENCED, or INVALID_PRODUCER_EPOCH before version 4."""
     BUSY = "busy"
-    """Somebody else is calling the broker: CONCURRENT_TRANSACTIONS, upon which clients ask again."""
+    """Somebody else is calling the broker: CONCURRENT_TRANSACTIONS, after which clients ask again."""
 
 
 Decision: TypeAlias = Lent | ProducerIdentity | Refusal
@@ -171,7 +171,7 @@ def settled(lent: Lent, token: str, answer: ProducerIdentity) -> tuple[Lent, Pro
         answer: What it has given.
 
     Returns:
-        None: another proxy has taken over, and the request is to be decided anew.
+        None: another proxy has taken over, and the request is to be decided again.
     """
     claim = lent.claim
     if claim is None or claim.token != token:

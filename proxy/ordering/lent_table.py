@@ -38,7 +38,7 @@ class LentTable:
     """By key (`lent_epoch_records.key_of`), what is known.
 
     Args:
-        most_ids: Ids that are known at the most.
+        most_ids: Ids that are known at most.
     """
 
     def __init__(self, most_ids: int = MOST_IDS) -> None:
@@ -100,7 +100,7 @@ class LentTable:
         return True
 
     def spoil(self, key: str, now: float) -> None:
-        """Takes note of a record that cannot be read."""
+        """Notes a record that cannot be read."""
         known = self._known.get(key)
         if known is not None:
             self._spoil(key, known, now)

@@ -1,6 +1,6 @@
 """What one worker may do with managed topics: by its lease, by what it has read, and by the fences it keeps.
 
-It does no I/O: the shell tells what happened and asks before each write. The clock is CLOCK_BOOTTIME, which goes on
+It does no I/O: the shell tells what happened and asks before each write. The clock is CLOCK_BOOTTIME, which continues
 while a machine sleeps.
 """
 
@@ -37,7 +37,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Release:
-    """A fence was cancelled: go on under the layout in force."""
+    """A fence was cancelled: continue under the layout in force."""
 
     topic: str
 
@@ -124,7 +124,7 @@ class Member:
 
         Returns:
             As `on_joined` does, if nothing was served: where the lease had ended, nobody has waited for this worker,
-            and what it knows may be old (READ-BEFORE-SERVE). None: it goes on.
+            and what it knows may be old (READ-BEFORE-SERVE). None: it continues.
         """
         reading = None if self.may_serve(now) else self.on_joined()
         self.lease_expires = max(self.lease_expires, sent + lease_seconds)

@@ -2,7 +2,7 @@
 
 Of 10^6 producers it takes seconds to ask, to sort and to write down, for which clients' writes cannot be held. So all
 of that is done while writes go on, run by run. The parts that are written ahead begin to count with the layout; until
-then, the present homes go on by the images they have.
+then, the present homes continue by the images they have.
 """
 
 from __future__ import annotations

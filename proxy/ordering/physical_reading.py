@@ -1,7 +1,7 @@
 """Whose batches are whose in the log of a physical partition that clients of the dialect read as such (ORIGIN-TAG).
 
 All that is not hidden is its own: batches of the virtual partitions that lived there, of clients of the dialect, and of
-writers that went round Kordon. Nothing is opened or shared out.
+writers that went around Kordon. Nothing is opened or shared out.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class Positions:
     def of_member(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
         """Returns the same as evidence for a member: nothing, where it has not reported in that generation itself.
 
-        The others' reports may be of an earlier life of the group then, before it was deleted and made anew.
+        The others' reports may be of an earlier life of the group then, before it was deleted and made again.
         """
         report = self.said(group_id, member_id)
         if report is None or report.generation_id != generation_id:

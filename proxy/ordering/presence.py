@@ -73,7 +73,7 @@ class Presence:
         self._seals = {each: seal for each, seal in known.items() if each in present or each in self._missing}
 
     def lost(self) -> None:
-        """The group goes on without this member, with whomever."""
+        """The group continues without this member, with whomever."""
         self._number = None
 
     def left(self, incarnation: str, word: str = "") -> bool:

@@ -256,7 +256,7 @@ def place_in(layout: Layout, stream: Stream, offset: int) -> ReadingPlace | None
 
 
 def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> int | None:
-    """Returns where to go on reading from a position that the physical log may no longer have.
+    """Returns where to continue reading from a position that the physical log may no longer have.
 
     Args:
         position: In the physical partition.
@@ -319,7 +319,7 @@ def may_step_over(
 
 
 def past_loss(stay: Stay, position: int) -> int:
-    """Returns where to go on reading after a position: past the offsets that the log has lost (BEYOND-LOSS).
+    """Returns where to continue reading after a position: past the offsets that the log has lost (BEYOND-LOSS).
 
     Args:
         stay: The stay that holds the position. It has lost its last offsets if the log got shorter.

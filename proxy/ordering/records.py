@@ -83,7 +83,7 @@ class FenceRecord:
     """Names this attempt."""
     topic: str
     following: Epoch
-    """The epoch that the layout is to go on with."""
+    """The epoch that the layout is to continue with."""
     sealed: frozenset[int]
     taking_over: TopicRecord | None = None
     """A topic that is not managed yet, as it has been all along (PAST-STAYS); None: the topic is managed."""
@@ -383,7 +383,7 @@ def why_no_more(record: TopicRecord, following: Epoch) -> str:
     A topic keeps its whole past, and a layout with more of it would not be read by anybody (`soundness`).
 
     Args:
-        following: The epoch that it would go on with; no log has got shorter.
+        following: The epoch that it would continue with; no log has got shorter.
     """
     after = _largest_after(record, following)
     return _changed_too_often(after, why_full(after.layout) or _why_too_long(after, MOST_WISHED_BYTES))
@@ -395,7 +395,7 @@ def why_never(record: TopicRecord, following: Epoch) -> str:
     Nobody would go by its layout then, or it could not even be written.
 
     Args:
-        following: The epoch that it would go on with.
+        following: The epoch that it would continue with.
     """
     after = _largest_after(record, following)
     return _changed_too_often(after, why_unsound(after.layout) or _why_too_long(after, MOST_WRITTEN_BYTES))

@@ -1,7 +1,7 @@
 """The batches that clients are to send again, before what they have sent behind them counts (REPEAT-FIRST).
 
 A client has several batches of one partition under way. If it is told to send the first one again, the next one may
-come before that, and there is a gap. librdkafka takes another epoch upon OUT_OF_ORDER_SEQUENCE_NUMBER, and sends all of
+come before that, and there is a gap. librdkafka takes another epoch on OUT_OF_ORDER_SEQUENCE_NUMBER, and sends all of
 them again under it. But a copy of the first one may still be under way to the broker, where the new epoch hides that it
 is the same: if it comes first, it stands there twice. So the client is told to send the second one again, too.
 """

@@ -101,7 +101,7 @@ class RunHistory:
 def _gone_on(last: Stay | None, epoch: Epoch, segment: Segment, *, begins_anew: bool) -> list[Stay]:
     """Returns what comes in the place of a last stay when its virtual partitions live on in a segment.
 
-    Segments in a row on one partition, without a gap, are one stay, unless the partition was to begin anew.
+    Segments in a row on one partition, without a gap, are one stay, unless the partition was to begin again.
     """
     q, start, end, lost_from = segment.id.partition, segment.start, segment.end, segment.lost_from
     tagged = epoch.placement is not Placement.UNMANAGED

@@ -30,7 +30,7 @@ class StandingAnnouncements:
         self._made: dict[str, deque[AnnouncementRecord]] = {}
 
     def inherit(self, announced: Iterable[AnnouncementRecord]) -> None:
-        """Goes on with what former controllers have announced."""
+        """Continues with what former controllers have announced."""
         for each in announced:
             self.put(each)
 

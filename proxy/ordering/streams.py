@@ -59,7 +59,7 @@ def physical_chains(segments: Iterable[Segment], untagged_epochs: Collection[int
 
 
 def _stay(segment: Segment, following: Stay | None, *, tagged: bool) -> Stay:
-    """Returns the stay of a segment: up to where the next one begins, so that a reader goes on from one to the other.
+    """Returns the stay of a segment: up to where the next one begins, so that a reader continues from one to the other.
 
     What stands in between is nobody's, like what was lost: strays, where a retired partition was used again. Where a
     log got shorter (BEYOND-LOSS), the next segment begins below what this one was.

@@ -1,4 +1,4 @@
-"""How a topic with data comes under management while its clients go on (TAKEOVER-WAITS).
+"""How a topic with data comes under management while its clients continue (TAKEOVER-WAITS).
 
     epoch            what is so                                                     ends when
     0  unmanaged     v < N is partition v; nobody else is there                     all proxies hold its writes

@@ -311,7 +311,7 @@ class WriteSequencer(Generic[_Write]):
         return write
 
     def _renew(self, own: LentIdentity[_Write]) -> None:
-        """Goes on behind a failure, of which nothing is under way any more (LENT-IDENTITY)."""
+        """Continues behind a failure, of which nothing is under way any more (LENT-IDENTITY)."""
         parked = self._parked.setdefault(NO_PRODUCER, deque())
         parked.extendleft(reversed(own.again))
         self._own = own.renewed()

@@ -35,12 +35,12 @@ class WhyUnfit(Enum):
     """Why a batch cannot follow what its identity has in the log."""
 
     GAP = "gap"
-    """Batches before it are missing: OUT_OF_ORDER_SEQUENCE_NUMBER, upon which clients send them first."""
+    """Batches before it are missing: OUT_OF_ORDER_SEQUENCE_NUMBER, after which clients send them first."""
     UNKNOWN = "unknown"
-    """Nobody remembers its identity: UNKNOWN_PRODUCER_ID, upon which clients begin another epoch."""
+    """Nobody remembers its identity: UNKNOWN_PRODUCER_ID, after which clients begin another epoch."""
     OUTDATED = "outdated"
     """Its partition was chosen by another number of partitions than there are, or is retired: it is not in an image, so
-    INVALID_PARTITION_METADATA, upon which dialect clients ask for metadata (COUNT-FENCE)."""
+    INVALID_PARTITION_METADATA, after which dialect clients ask for metadata (COUNT-FENCE)."""
 
 
 Verdict: TypeAlias = int | WhyNotWritten | WhyUnfit | Pause
@@ -74,7 +74,7 @@ class Writers:
 
         Args:
             image: Of the virtual partition.
-            writer: Whose sequences it goes on with (`identity.writer_id`).
+            writer: Whose sequences it continues with (`identity.writer_id`).
             base_sequence: Of its first record, in the client's count.
             last_sequence: Of its last record.
             asked: Whether the broker was asked since the batch came, and does not know its identity.

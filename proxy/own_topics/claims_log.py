@@ -110,7 +110,7 @@ class ClaimsLog:
             self._tasks.start(self._take_out(gone), name="take out claims")
 
     def _outlived(self, place: PlaceKey, own_key: str, start: Start, read_to: int) -> Sequence[str]:
-        """Returns the records that a start outlives: all before it, if it begins anew (COVER-BEHIND)."""
+        """Returns the records that a start outlives: all before it, if it begins again (COVER-BEHIND)."""
         known = self.claims.of(place)
         return known.outlived(own_key, read_to if start.ends == start.name else known.offset_of(own_key))
 

@@ -1,4 +1,4 @@
-"""One of Kordon's own topics, as one worker follows it for ever and writes to it.
+"""One of Kordon's own topics, as one worker follows it forever and writes to it.
 
 A worker begins to read when the log is first needed, and knows nothing before it has read to the end. Whoever writes is
 told when its records are acknowledged by all replicas and have been read back. When the log is deleted or loses
@@ -109,7 +109,7 @@ class Contents(Protocol):
         """Is called when all that stood in the log has been taken in.
 
         Args:
-            work: Ends what is begun with it when the log is opened anew.
+            work: Ends what is begun with it when the log is opened again.
         """
         ...
 
@@ -240,7 +240,7 @@ class FollowedLog:
         return self._log
 
     async def _follow(self) -> None:
-        """Follows the log for ever; whenever it is another one, all that was known is forgotten."""
+        """Follows the log forever; whenever it is another one, all that was known is forgotten."""
         wait = _FIRST_RETRY_SECONDS
         while True:
             opened = self._log = self._open()

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 
 OUTCOMES: Final = ("taken", "full", "too_old", "invalid", "refused", "unavailable", "not_allowed")
 """What comes of a partition's row of an individual commit: it is taken, or as much of it as there is room for; the
-group has begun anew; it cannot be meant; the coordinator refuses it; the log cannot be read or written now; this proxy
+group has begun again; it cannot be meant; the coordinator refuses it; the log cannot be read or written now; this proxy
 takes none, or the cluster can have none."""
 
 

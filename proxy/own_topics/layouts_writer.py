@@ -5,7 +5,7 @@ The transactional id is the same for every controller, so a broker lets only the
 
     closed ──open──> ready ──(begin,) commit──> ready   committed for sure
                        │ └──> closed                NotCommitted: not written for sure; OutcomeUnknown: read to the end
-                       └────> fenced                Fenced: for ever
+                       └────> fenced                Fenced: forever
 """
 
 from __future__ import annotations

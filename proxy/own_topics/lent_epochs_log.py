@@ -92,7 +92,7 @@ class LentEpochsLog:
     async def _mend(self, key: str) -> None:
         """Writes a record that counts behind one that does not.
 
-        Other proxies may do so at the same time, and spoil the key anew. So each waits for a time of its own before it
+        Other proxies may do so at the same time, and spoil the key again. So each waits for a time of its own before it
         looks again.
         """
         pause = _FIRST_MENDING_SECONDS

@@ -145,7 +145,7 @@ class LogsOfGroups(Generic[_Log]):
         Kordon need not be allowed to see the groups' commits: any number would do.
 
         Raises:
-            OwnTopicUnfit: The brokers do not know topics by ids: a topic that is made anew would have the records of
+            OwnTopicUnfit: The brokers do not know topics by ids: a topic that is made again would have the records of
                 the one before.
         """
         own, commits = rows = (await self._brokers.metadata([self._topic.name, _COMMITS])).topics
@@ -157,7 +157,7 @@ class LogsOfGroups(Generic[_Log]):
         return len(commits.partitions) or _PARTITIONS
 
     async def _sweep(self) -> None:
-        """Closes what nobody uses, and begins anew where the topic has another number of partitions now."""
+        """Closes what nobody uses, and begins again where the topic has another number of partitions now."""
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
             async with self._one_at_a_time:

@@ -1,4 +1,4 @@
-"""By which ids brokers know Kordon's own topics: looked at from the start, and again in case one was made anew."""
+"""By which ids brokers know Kordon's own topics: looked at from the start, and again in case one was made again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class OwnIds:
         self._found = found
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Looks forever."""
         while True:
             try:
                 await self.look()

@@ -129,7 +129,7 @@ class SharePartition:
         return bool(self._under_way) or clock() - self._used_at < _IDLE_SECONDS
 
     def is_waited_for(self) -> bool:
-        """Whether it has members, and goes on behind an offset that is open."""
+        """Whether it has members, and continues behind an offset that is open."""
         return self.is_in_use() and self.state.is_open
 
     @property
@@ -302,7 +302,7 @@ class SharePartition:
         return Acquired(records, send_before)
 
     def not_sent(self, session: str, records: Iterable[GivenRecord]) -> None:
-        """Takes note that a member was not given what it was to have: it is free again, and the try does not count.
+        """Notes that a member was not given what it was to have: it is free again, and the try does not count.
 
         Without that, a worker that is slow for minutes would archive records that nobody has seen.
         """

@@ -24,7 +24,7 @@ log = structlog.get_logger(__name__)
 class SourcesLog:
     """Keeps the source topics of a worker as the log has them.
 
-    What was known stays known while the log is read anew: a source topic takes no records meanwhile.
+    What was known stays known while the log is read again: a source topic takes no records meanwhile.
     """
 
     def __init__(self, brokers: Brokers, topics: SourceTopics) -> None:
@@ -83,7 +83,7 @@ class SourcesLog:
             self._topics.know(self._read)
 
     def forget(self) -> None:
-        """Begins anew; what was known counts until all is read again."""
+        """Begins again; what was known counts until all is read again."""
         self._read = {}
         self._is_read = False
 

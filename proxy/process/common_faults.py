@@ -31,7 +31,7 @@ class CommonFaults:
         self._group = group
 
     async def run(self, is_served: Callable[[], bool]) -> None:
-        """Looks for ever.
+        """Looks forever.
 
         Args:
             is_served: Whether managed topics are served here now, or there are none.

@@ -53,7 +53,7 @@ def explain_topic(
     """Tells all about one topic: the object of /topics/NAME.
 
     Args:
-        bypassed: Batches that the worker has read of writers that went round Kordon (BYPASS-SHARED).
+        bypassed: Batches that the worker has read of writers that went around Kordon (BYPASS-SHARED).
         held_for_groups: What groups of the dialect wait for (`held_groups`).
     """
     layout = topic.layout

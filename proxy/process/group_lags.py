@@ -82,7 +82,7 @@ class GroupLags:
         self._fails = False
 
     async def run(self) -> None:
-        """Looks for ever."""
+        """Looks forever."""
         while self._seconds:
             await asyncio.sleep(self._seconds)
             if self._leads() and self._reads.limits.may_serve() and len(self._topics):

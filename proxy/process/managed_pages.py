@@ -19,7 +19,7 @@ class ManagedPages:
     """The pages.
 
     Args:
-        bypassed: By topic, batches of writers that went round Kordon; as it stands when it is looked at.
+        bypassed: By topic, batches of writers that went around Kordon; as it stands when it is looked at.
         groups: Where groups of the dialect stand.
         faults: What is wrong for all proxies.
         knows: Whether the managed topics are known; before that no request passes.
@@ -55,7 +55,7 @@ class ManagedPages:
         return explain_topic(topic, state_of(self._layout_member), self._bypassed.get(name, 0), held)
 
     def state(self, name: str) -> str | None:
-        """Returns in words what goes on with a topic; None: it is not managed, and nobody wants that."""
+        """Returns in words what happens with a topic; None: it is not managed, and nobody wants that."""
         topic = self._topics.named(name)
         if topic is None and not self._layout_member.state.wishes:
             return None

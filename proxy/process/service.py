@@ -148,7 +148,7 @@ class ProxyService:
         with naming(f"listen.address {self.config.listen.address}"):
             await self._proxy.start()
         gc.collect()
-        gc.freeze()  # what is there after the start stays for ever; the collector need not look at it again
+        gc.freeze()  # what is there after the start stays forever; the collector need not look at it again
 
     async def _drain(self, stop: Stop) -> None:
         """Drains until done or until somebody is in a hurry; the proxy keeps `drain.timeout_ms` itself."""

@@ -67,7 +67,7 @@ class SourceGroups:
         self._clock = clock
 
     async def run(self) -> None:
-        """Visits for ever."""
+        """Visits forever."""
         next_look = 0.0
         while True:
             await asyncio.sleep(_IDLE_SECONDS)

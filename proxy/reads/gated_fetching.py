@@ -159,7 +159,7 @@ class PartitionGate:
         return INVALID_PARTITION_METADATA
 
     def judge(self, stay: Stay, position: int) -> bool:
-        """Holds the partition, or lets its reader go on from a position of a stay; returns whether it holds it."""
+        """Holds the partition, or lets its reader continue from a position of a stay; returns whether it holds it."""
         is_held = self._asks(stay, position)
         if is_held:
             self._hold()

@@ -35,7 +35,7 @@ class Indexed:
     entries: dict[int, list[ServedBatch]] = field(default_factory=dict[int, list[ServedBatch]])
     """By virtual partition."""
     bypassed: int = 0
-    """Batches of writers that went round Kordon."""
+    """Batches of writers that went around Kordon."""
     opened_bytes: int = 0
     """Bytes of batches that had to be built again, because their records have several owners."""
     passed: list[PassedRange] = field(default_factory=list[PassedRange])

@@ -76,7 +76,7 @@ class KeptViews:
         return self._cache.is_full
 
     def take(self, stream: int, taken: ReadSoFar, limit: int, room_bytes: int, decide: Decide | None = None) -> None:
-        """Goes on through what is here.
+        """Continues through what is here.
 
         Args:
             limit: Offset from which on nothing is given out.

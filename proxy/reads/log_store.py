@@ -131,7 +131,7 @@ class LogStore:
         return {q: max(log.told for log in each) for q, each in logs.items() if each}
 
     def invalidate(self, topic: str) -> None:
-        """Drops what was read where the layout has changed; requests that wait go on under the present one."""
+        """Drops what was read where the layout has changed; requests that wait continue under the present one."""
         managed = self._topics.served(topic)
         if managed is None:
             self._let_go(topic)

@@ -1,6 +1,6 @@
 """What is known of transactions in one physical log, while a worker reads it: who of its batches is committed.
 
-Readers begin anywhere, so the log is known in *stretches*, each without a gap. One that meets the next goes on with
+Readers begin anywhere, so the log is known in *stretches*, each without a gap. One that meets the next continues with
 what that knows. If a stretch has forgotten its oldest events, who reads there has the log read again for one producer.
 """
 

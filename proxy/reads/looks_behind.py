@@ -27,7 +27,7 @@ def empty_until(log: PartitionLog, stream: Stream, position: int, limit: int) ->
 
 
 def open_from(log: PartitionLog) -> int | None:
-    """Goes on to where streams are stable, as far as that is here.
+    """Continues to where streams are stable, as far as that is here.
 
     Returns:
         The offset from which on more is to be brought; None: it is not known where to begin.
@@ -47,7 +47,7 @@ def is_read_out_for(log: PartitionLog, batch: Batch) -> bool:
 
 
 def looks_behind(log: PartitionLog, batch: Batch) -> bool:
-    """Goes on to what decides about a batch of a transaction, as far as it is here; returns whether it is decided.
+    """Continues to what decides about a batch of a transaction, as far as it is here; returns whether it is decided.
 
     If it is not, `LogTransactions.needs` says what is to be brought.
     """

@@ -53,7 +53,7 @@ class ReadControl:
         return self._logs.told(topic, partitions)
 
     def invalidate(self, topic: str) -> None:
-        """Drops what was read where the layout has changed; requests that wait go on under the present one."""
+        """Drops what was read where the layout has changed; requests that wait continue under the present one."""
         self._logs.invalidate(topic)
 
     async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:

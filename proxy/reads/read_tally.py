@@ -27,7 +27,7 @@ class ReadTally:
     starts: int = 0
     """How often the start of a physical log was found to be another one: what readers were told of it is old then."""
     bypassed: Counter[str] = field(default_factory=Counter[str])
-    """By topic, batches of writers that went round Kordon, each time they were read (BYPASS-SHARED)."""
+    """By topic, batches of writers that went around Kordon, each time they were read (BYPASS-SHARED)."""
     late: Counter[str] = field(default_factory=Counter[str])
     """By topic, batches written after the end of their transaction, each time a read_committed reader passed one."""
     hidden: Counter[str] = field(default_factory=Counter[str])

@@ -46,7 +46,7 @@ class ReadAhead(NamedTuple):
     batches: Sequence[PickableBatch] = ()
     """Data that may be seen, in order."""
     error: Code = Code.NONE
-    """Why it goes on no further; OFFSET_OUT_OF_RANGE: the records before `start` are gone."""
+    """Why it continues no further; OFFSET_OUT_OF_RANGE: the records before `start` are gone."""
     start: int = 0
     """Where the partition begins."""
 

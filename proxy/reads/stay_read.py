@@ -92,7 +92,7 @@ class StayRead:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the client must be told where it goes on."""
+        """Whether the client must be told where it continues."""
         return bool(self._holes) or self.is_through
 
     @property

@@ -114,7 +114,7 @@ class Listeners:
         listener.accepting = self._tasks.keep(accept, name="accept clients", of=listener.address)
 
     async def _accept(self, listener: Listener, sock: socket.socket) -> None:
-        """Takes clients in for ever; without file descriptors it waits for some."""
+        """Takes clients in forever; without file descriptors it waits for some."""
         while True:
             try:
                 accepted, peer = await asyncio.get_running_loop().sock_accept(sock)

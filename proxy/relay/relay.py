@@ -1,7 +1,7 @@
 """One client connection in the shell: two transports, one core between them. Read, handle, perform; no policy.
 
 Time is `time.monotonic`: uvloop's own clock stands still between two polls and counts milliseconds. Each chunk is also
-compared with the clock of leases (`runtime/clock.py`, here without its call), which goes on while the machine sleeps.
+compared with the clock of leases (`runtime/clock.py`, here without its call), which continues while the machine sleeps.
 """
 
 from __future__ import annotations

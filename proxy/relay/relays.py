@@ -55,7 +55,7 @@ class Relays:
         config: The first one; see `reload`.
         advertised_at: Returns what the client behind a socket is told in place of the brokers' addresses.
         turns: Of the worker; None: nobody shares them.
-        lease_seconds: For how long this process may stand still before others go on without it.
+        lease_seconds: For how long this process may stand still before others continue without it.
         on_woken: Called when it has stood still for longer, before all connections end.
     """
 
@@ -150,7 +150,7 @@ class Relays:
             self._empty.set()
 
     async def sweep(self) -> None:
-        """Looks after timeouts, memory, gauges and suppressed log lines for ever."""
+        """Looks after timeouts, memory, gauges and suppressed log lines forever."""
         tally = self._shared.tally
         while True:
             await asyncio.sleep(SWEEP_SECONDS)
@@ -196,7 +196,7 @@ class Relays:
     async def settle(self) -> None:
         """Returns when what clients have written, or asked to read or to be told before, is answered.
 
-        No Fetch session goes on. All but reads are waited for as long as it takes. Who waits for records to come for
+        No Fetch session continues. All but reads are waited for as long as it takes. Who waits for records to come for
         longer than a moment is cut, and asks again: its broker would give it records that are another virtual
         partition's by then (TAKEOVER-WAITS).
         """

@@ -3,7 +3,7 @@
 All connections of a worker read into one buffer, which is possible because a chunk is handed on before the next one
 is read: transports write at once (`set_write_buffer_limits`). What the kernel does not take stays with the
 transport, which keeps a view of the buffer; the worker then takes another buffer, and the other side is not read until
-this one has been written. So a connection holds one chunk at the most, and nothing is copied.
+this one has been written. So a connection holds one chunk at most, and nothing is copied.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import time
 
 
 def clock() -> float:
-    """Returns seconds on a clock that goes on while the machine sleeps."""
+    """Returns seconds on a clock that continues while the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

@@ -51,7 +51,7 @@ class Failures:
         self.counts.setdefault(name, 0)
 
     def note(self, name: str, error: BaseException) -> None:
-        """Takes note that kept work has failed and is begun again."""
+        """Notes that kept work has failed and is begun again."""
         self.counts[name] += 1
         self._last[name] = _Failure(self._clock(), f"{type(error).__name__}: {error}"[:256])
 

@@ -1,4 +1,4 @@
-"""Batches of a writer that went round Kordon: their records are shared out among those who live there (BYPASS-SHARED).
+"""Batches of a writer that went around Kordon: their records are shared out among those who live there (BYPASS-SHARED).
 
 Nothing but this and the janitor of compacted topics opens users' records (`opening.py`). It costs some 5 µs a record,
 which is why it is counted.

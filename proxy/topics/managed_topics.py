@@ -76,7 +76,7 @@ class Fence:
         sealed: Physical partitions that are not written to until the next layout is adopted.
         high_watermarks: Of each, what readers may see of it until then (FROZEN-READS).
         shown: Until the high watermarks are known, what readers may see of each: what they had seen when they were
-            asked for, and what has been answered; None: nobody has asked yet, and reading goes on.
+            asked for, and what has been answered; None: nobody has asked yet, and reading continues.
         is_frozen: Whether what is shown does not change any more until it ends: it can be acknowledged.
         is_late: Whether it stood while this worker did not serve. Nobody has waited for this worker then, so a cut may
             have been read, and what stands behind it is nobody's to see: nothing is shown until it ends.
@@ -196,7 +196,7 @@ class ManagedTopic:
         return None if self.fence is None else self.fence.limit(partition)
 
     def goes_on_as(self, record: TopicRecord, standing: str | None = None) -> bool:
-        """Whether this worker goes on as a record says already, where a fence stands by the layouts, or none.
+        """Whether this worker continues as a record says already, where a fence stands by the layouts, or none.
 
         Its own controller has written it, or all layouts were read again.
         """
@@ -223,7 +223,7 @@ class ManagedTopic:
         self.fence = fence
 
     def cancel_fence(self) -> None:
-        """Goes on under the layout in force."""
+        """Continues under the layout in force."""
         self.fence = None
         self._tell()
 
@@ -233,7 +233,7 @@ class ManagedTopic:
         self._tell()
 
     def serve(self, unserved: str | None) -> None:
-        """Goes on, or (for a reason) does not."""
+        """Continues, or (for a reason) does not."""
         self.unserved = unserved
         self._tell()
 
@@ -248,7 +248,7 @@ class ManagedTopic:
         layouts_offset: int = NOT_READ,
         takeover: Takeover | None = None,
     ) -> None:
-        """Goes on under another layout, read at an offset of the layouts topic, with all that goes with it."""
+        """Continues under another layout, read at an offset of the layouts topic, with all that goes with it."""
         self.layout = layout
         self.layouts_offset = layouts_offset
         self.images = images

@@ -18,7 +18,7 @@ _LEADERLESS_SECONDS: Final = 0.05
 
 
 class LeaderLookup:
-    """Finds leaders, and lets those go on that wait for them."""
+    """Finds leaders, and lets those continue that wait for them."""
 
     def __init__(self, leaders: Leaders, unsent: UnsentWrites, tasks: Tasks) -> None:
         self._leaders = leaders
@@ -50,7 +50,7 @@ class LeaderLookup:
             self.look_up(queue.topic)
 
     def look_up(self, topic: ManagedTopic) -> None:
-        """Finds the leaders of a topic, then lets its queues go on."""
+        """Finds the leaders of a topic, then lets its queues continue."""
         if topic not in self._looking:
             self._looking.add(topic)
             self._tasks.keep(partial(self._find, topic), name="find leaders to write to", of=topic.name)

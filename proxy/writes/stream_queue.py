@@ -38,7 +38,7 @@ class StreamQueue:
     stream: Stream
     sequencer: WriteSequencer[ClientWrite]
     wake: Callable[[StreamQueue], None]
-    """Lets the queue go on, because something that it waited for may have come; `go_on` calls it."""
+    """Lets the queue continue, because something that it waited for may have come; `go_on` calls it."""
     writer: WriterId | None = None
     """The connection that carried the last write."""
     has_turn: bool = False
@@ -48,7 +48,7 @@ class StreamQueue:
     held_for: Why | None = None
     """What was waited for when that began."""
     is_refusing: bool = False
-    """Whether too much waited, or for too long: new writes are refused until the queue goes on (SHORT-FENCE)."""
+    """Whether too much waited, or for too long: new writes are refused until the queue continues (SHORT-FENCE)."""
     _repeats: Repeats = field(default_factory=Repeats)
 
     has_transactions: bool = False
@@ -69,7 +69,7 @@ class StreamQueue:
         return self.writer == writer or not self.sequencer.in_flight
 
     def in_turn(self, write: ClientWrite, answer: WriteOutcome) -> WriteOutcome:
-        """Returns what a client is told: upon a gap, to send again what is behind a batch that is to come again.
+        """Returns what a client is told: on a gap, to send again what is behind a batch that is to come again.
 
         Args:
             answer: The answer for this write alone.

@@ -62,7 +62,7 @@ _UNSURE: Final = frozenset(
         Code.DUPLICATE_SEQUENCE_NUMBER,
     }
 )
-"""Upon these the leader is asked again: another worker's witness may have come before, or this one may be written."""
+"""On these the leader is asked again: another worker's witness may have come before, or this one may be written."""
 
 
 class Transactions:
@@ -102,7 +102,7 @@ class Transactions:
         return self._dispatcher.ground(topic, partition)
 
     def own(self, client: Client, claim: ProducerClaim) -> None:
-        """Takes note that a coordinator has taken partitions from a client: the transaction is the client's own."""
+        """Notes that a coordinator has taken partitions from a client: the transaction is the client's own."""
         self._owned[client] = claim.transactional_id, claim.producer_id
 
     def owned(self, client: Client, transactional_id: str) -> int | None:
@@ -111,7 +111,7 @@ class Transactions:
         return producer_id if owned_id == transactional_id else None
 
     def opened_by_v2(self, claim: ProducerClaim) -> None:
-        """Takes note that a witness of v2 has opened a transaction."""
+        """Notes that a witness of v2 has opened a transaction."""
         self._of_v2[claim.transactional_id, claim.producer_id, claim.epoch] = None
         if len(self._of_v2) > _MOST_OF_V2:
             del self._of_v2[next(iter(self._of_v2))]
@@ -152,7 +152,7 @@ class Transactions:
                 _logged.warning("leaders_not_found", topic=topic.name, error=str(error))
 
     async def open(self, topic: ManagedTopic, partition: int, claim: ProducerClaim) -> int:
-        """Sees to it that a producer of v1 is open on a partition. The coordinator has taken that before the call.
+        """Ensures that a producer of v1 is open on a partition. The coordinator has taken that before the call.
 
         Returns:
             NONE, or what AddPartitionsToTxn is to be answered.

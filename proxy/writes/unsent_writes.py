@@ -197,7 +197,7 @@ class UnsentWrites:
                 self._give_up(queue, Code.NOT_LEADER_OR_FOLLOWER if is_ordinary else Code.UNKNOWN_TOPIC_OR_PARTITION)
 
     def give_up_question(self, queue: StreamQueue) -> None:
-        """Refuses what cannot be judged because a broker could not be asked; writes of other producers go on."""
+        """Refuses what cannot be judged because a broker could not be asked; writes of other producers continue."""
         writes = queue.sequencer.give_up_question()
         for write in writes:
             self._uncount(write, queue.topic.name)

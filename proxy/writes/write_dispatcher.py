@@ -103,7 +103,7 @@ class WriteDispatcher:
             self._writers.dial(await self._leader_lookup.nodes_of(topic, partitions))
 
     def lease_renewed(self) -> None:
-        """Judges the answers that were kept, and goes on; the layouts have been read since (LATE-ANSWER)."""
+        """Judges the answers that were kept, and continues; the layouts have been read since (LATE-ANSWER)."""
         self._answers.lease_renewed()
         self._go_on(self._unsent.queues)
 

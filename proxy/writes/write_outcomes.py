@@ -47,7 +47,7 @@ LEADER_ERRORS: Final[frozenset[int]] = frozenset(
         Code.KAFKA_STORAGE_ERROR,
     }
 )
-"""Error codes upon which the leaders are looked up again."""
+"""Error codes after which the leaders are looked up again."""
 _REFUSALS: Final = {
     WhyNotWritten.DUPLICATE: Code.NONE,
     WhyNotWritten.FENCED: Code.INVALID_PRODUCER_EPOCH,
@@ -115,7 +115,7 @@ def answer_of(version: int, acks: int, rows: list[tuple[str, UUID | None, list[W
 def end_if_failed(codes: Iterable[int]) -> None:
     """Ends the connection of a client that waits for no answer (acks=0) if one of its entries failed.
 
-    Brokers do the same (KafkaApis.handleProduceRequest), so that clients ask for leaders and rights anew.
+    Brokers do the same (KafkaApis.handleProduceRequest), so that clients ask for leaders and rights again.
 
     Raises:
         SilentWriteFailed: An entry failed.
@@ -141,7 +141,7 @@ def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, count
         counts.outdated += 1
     else:
         counts.refused += 1
-    # with a log start, or else Java repeats an unknown producer id for ever (TransactionManager.canRetry)
+    # with a log start, or else Java repeats an unknown producer id forever (TransactionManager.canRetry)
     return WriteOutcome(shown_partition(stream), _REFUSALS[why], log_start_offset=layout.chain(stream).start)
 
 

@@ -1,6 +1,6 @@
 """Topics that are let go, and made again under the same name: nothing of the former one is held against the new one.
 
-Offsets and positions begin anew in a topic that has got the name of another. Which one a decision is about, its
+Offsets and positions begin again in a topic that has got the name of another. Which one a decision is about, its
 `layouts_offset` tells: that of the newest `forget` stands between them. So rules on what stands in topics are given
 decisions of the topic that has the name now, and in the micro-batch of the `forget` their states lose the rows of the
 former. What was not judged by then never will be: it is gone, and counts as unknown.

@@ -127,7 +127,7 @@ def unpacked(schema: pl.Schema, shipments: Iterable[Shipment]) -> pl.DataFrame:
 
 
 def redivided(shipments: Iterable[Shipment], parts: int) -> Iterator[Shipment]:
-    """Divides states and summaries anew; a table without topics is the same at all parts, but for summaries.
+    """Divides states and summaries again; a table without topics is the same at all parts, but for summaries.
 
     Those of summaries without topics add up, so that it does not matter where they are.
     """

@@ -18,7 +18,7 @@ Row: TypeAlias = Mapping[str, Any]
 FOR_EVER: Final = (1 << 63) - 1
 """Stands for the end of what is open."""
 QUIET_MS: Final = 24 * 60 * 60 * 1000
-"""What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins anew."""
+"""What has been silent for so long, in decisions' time, is dropped from states; if it comes back, it begins again."""
 NO_FINDINGS: Final = FINDINGS.to_frame()
 _NOTHING_CHECKED: Final = CHECKED.to_frame()
 _BRACES: Final = re.compile(r"\{([^}]*)\}")

@@ -151,7 +151,7 @@ def _rules(tables: Tables, former: Tables) -> list[RuleChange]:
 
 
 def _checked(rules: Sequence[RuleChange], former: Former) -> list[Row]:
-    """Returns what was checked since then, as `overall` takes it. Another audit has judged all of its own anew."""
+    """Returns what was checked since then, as `overall` takes it. Another audit has judged all of its own again."""
     passed = sum(rule.now.passed - (rule.then.passed if former.is_itself else 0) for rule in rules)
     unknown = sum(max(0, rule.now.unknown - rule.then.unknown) for rule in rules)
     return [{"verdict": "pass", "ranges": max(0, passed)}, {"verdict": "unknown", "ranges": unknown}]

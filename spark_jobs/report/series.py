@@ -1,4 +1,4 @@
-"""Traffic of a topic as it went on in time: rates, and how far the foremost reader was behind."""
+"""Traffic of a topic as it continued in time: rates, and how far the foremost reader was behind."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def _json(file: Path) -> Mapping[str, Any]:
 
 
 def _findings(folder: Path, until_ms: float) -> Sequence[Row]:
-    """A finding that goes on is written again, under the same id, with wider offsets: the last one counts."""
+    """A finding that continues is written again, under the same id, with wider offsets: the last one counts."""
     found: dict[str, Row] = {}
     for _, batch in _batches(folder, until_ms):
         for row in _table(batch).to_pylist():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A record that opens a partition of the log: it is the first, also of a log that was lost and is made anew."""
+    """A record that opens a partition of the log: it is the first, also of a log that was lost and is made again."""
 
     older: frozenset[str]
     """Share groups that there were, of those whose records belong into the partition."""

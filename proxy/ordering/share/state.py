@@ -16,7 +16,7 @@ class ShareState:
 
     What is done is known as it is with individual commit (`claims.py`): starts begin incarnations of the group's
     progress, and of two that begin one the first counts (ONE-START). Locks count in their own incarnation, also before
-    its start is read: the first one may have been taken out of the log, and a later one goes on with it.
+    its start is read: the first one may have been taken out of the log, and a later one continues with it.
     """
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class ShareState:
             self.place.apply(key, offset, said, size=size)
 
     def void(self, member: str, offsets: Iterable[int]) -> None:
-        """Takes note that records for which a member has a lock were not given to it (`locks.py`)."""
+        """Notes that records for which a member has a lock were not given to it (`locks.py`)."""
         self.locks.void(member, offsets)
 
     def _of(self, incarnation: int) -> Locks:

@@ -47,7 +47,7 @@ class ShareWindow:
         return self._keys[offset]
 
     def look(self, end: int, records: Iterable[WindowRecord]) -> None:
-        """Goes on.
+        """Continues.
 
         Args:
             end: All before it has been looked at now.

@@ -6,7 +6,7 @@ Before a change that moves virtual partitions is fenced, it is *announced*: its 
 on AddPartitionsToTxn of a virtual partition means its present home and the coming one, so both have a witness whichever
 the data go to. Transactions from before the announcement have one in the old home alone; the fence waits for them
 (`older_transactions.py`). A worker acknowledges an announcement as soon as it knows it: what it planned before is
-planned anew instead of being answered.
+planned again instead of being answered.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ class Plan(NamedTuple):
 
 
 class Course(Enum):
-    """How an AddPartitionsToTxn goes on."""
+    """How an AddPartitionsToTxn continues."""
 
     GO_ON = "go on"
     AGAIN = "again"
-    """Plan anew, and do all of it again: it adds to what the coordinator and leaders have taken."""
+    """Plan again, and do all of it again: it adds to what the coordinator and leaders have taken."""
     LATER = "later"
-    """Answer CONCURRENT_TRANSACTIONS, upon which clients ask again."""
+    """Answer CONCURRENT_TRANSACTIONS, after which clients ask again."""
 
 
 def plan(vs: Iterable[int], homes: Mapping[int, int], layout_epoch: int, announcement: Announcement) -> Plan:

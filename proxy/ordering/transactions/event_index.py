@@ -81,7 +81,7 @@ class EventIndex:
         return (events[at] for at in range(bisect_right(events, offset, key=_offset), len(events)))
 
     def absorb(self, following: EventIndex) -> None:
-        """Goes on with what another index knows, which begins at or before the end of this one.
+        """Continues with what another index knows, which begins at or before the end of this one.
 
         Raises:
             ValueError: It begins behind it, or is of another leader's log.
@@ -108,7 +108,7 @@ class EventIndex:
             self._drop_if_empty(event.producer_id)
 
     def adopt(self, leader_epoch: int, end: int) -> None:
-        """Goes on with the log of another leader.
+        """Continues with the log of another leader.
 
         Args:
             leader_epoch: The new one.

@@ -37,7 +37,7 @@ class OlderTransactions:
         """Returns what is still waited for, as partitions and producer ids.
 
         A transaction that an operator has aborted in one partition is still waited for. Its coordinator does not know
-        of that, and its client goes on.
+        of that, and its client continues.
 
         Args:
             open_at: What leaders said of the partitions in `ends`.

@@ -40,7 +40,7 @@ class LeaderSays(Enum):
     OPEN = "open"
     NOT_OPEN = "not open"
     UNSURE = "unsure"
-    """Ask again, with metadata read anew."""
+    """Ask again, with metadata read again."""
 
 
 def leader_says(answer: LeaderAnswer, epoch: int, leader_epoch: int) -> LeaderSays:

@@ -1,7 +1,7 @@
 """Which batches of a physical log may still be undecided, by stream. Last stable offsets rest on that (STABLE-END).
 
 A worker does not read a whole log to tell where its streams are stable. It begins at the log's own last stable offset,
-below which brokers know no open transaction, and goes on from there without a gap. What is written late below that
+below which brokers know no open transaction, and continues from there without a gap. What is written late below that
 offset concerns those who read there, and does not hold up an end.
 
 Of the batches of one transaction in a stream the first one is kept, so a long transaction costs no more than a short
@@ -56,7 +56,7 @@ class OpenBatches:
     """Kept for each physical partition of whose streams last stable offsets are told.
 
     Args:
-        most: Batches of one stream at most. Beyond it nothing more is taken until it is begun anew.
+        most: Batches of one stream at most. Beyond it nothing more is taken until it is begun again.
     """
 
     def __init__(self, most: int = 10_000) -> None:
@@ -70,7 +70,7 @@ class OpenBatches:
         """By stream that has had too many, the first batch that was not taken."""
 
     def begin(self, last_stable_offset: int) -> None:
-        """Goes on at the physical log's last stable offset if it has come further than what was read."""
+        """Continues at the physical log's last stable offset if it has come further than what was read."""
         if self.end is None or self.end < last_stable_offset:
             self.end = last_stable_offset
             self._unbroken.clear()

@@ -18,8 +18,8 @@ State, all of it bounded:
 
 - per stay that is still open, the last offset that was acknowledged and by which decision: when the cut comes, all
   that was acknowledged behind it lies up to there. Later decisions are held against the cut as they come;
-- writers round Kordon, and identities that were misplaced, that wrote within `late_ms`: one row each per partition.
-  Who comes back later is found anew.
+- writers around Kordon, and identities that were misplaced, that wrote within `late_ms`: one row each per partition.
+  Who comes back later is found again.
 
 What comes late: a batch whose layout is not told within `late_ms` is judged by those that are; an acknowledgement under
 such a layout is unknown, and counted as late. Retention and DeleteRecords take batches, but no acknowledgements: these

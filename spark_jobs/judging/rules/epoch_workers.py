@@ -1,6 +1,6 @@
 """What answers of several workers say of each other, though nothing tells which of them came first (EPOCH-LADDER).
 
-A producer id is never given out anew, so its epochs are an order: of two answers with one producer id that with the
+A producer id is never given out again, so its epochs are an order: of two answers with one producer id that with the
 smaller epoch came first, or the epoch fell. So both are wrong, whichever came first, if the one with the larger epoch
 must not follow on the other: its request gave an epoch that was over by then. And an epoch is answered to one request
 alone, which may come again.

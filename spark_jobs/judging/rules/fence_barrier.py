@@ -3,11 +3,11 @@
     FENCE ──> every member's ACKNOWLEDGE ──> CUT of each sealed partition ──> COMMIT ──> ADMIT under the new layout
               └─ no ADMIT under the old one on these partitions by this worker, and none at or behind the cut by any
 
-Only fences that came to a COMMIT count: attempts that were cancelled change nothing, and writes go on behind them.
+Only fences that came to a COMMIT count: attempts that were cancelled change nothing, and writes continue behind them.
 Between workers the order is that of `__kordon.layouts`: a CUT names who had to acknowledge, where in that topic each
 acknowledgement stands, and how far the controller had read. Within a worker it is that of its numbers. Found are:
 
-    unacknowledged    a member did not acknowledge, though it went on under the new layout
+    unacknowledged    a member did not acknowledge, though it continued under the new layout
     cut-too-early     the controller cut without a member's acknowledgement, or before it
     cut-out-of-order  a sealed partition has no CUT between FENCE and COMMIT
     early-admit       an ADMIT under the new layout rests on less than the COMMIT
@@ -26,7 +26,7 @@ Bounded by the workers of a day (`QUIET_MS`) times the partitions, and times the
 was followed by two others no more is kept: an ADMIT that comes later than that is counted as unknown.
 
 A gap of a worker makes unknown whether it acknowledged if it lies in front of the first decision by which the worker
-went on under the new layout. It is known by then, as decisions of a worker come in order; what is missing behind that
+continued under the new layout. It is known by then, as decisions of a worker come in order; what is missing behind that
 cannot have been the acknowledgement. So it is the same whatever was read in one micro-batch. The gap itself is the
 finding then (GAPS); here it only counts as unknown, as does a cut that the controller's gap may hide.
 

@@ -26,14 +26,14 @@ What cannot be told:
   maybe through another worker; client ids need not differ. From where a reader begins on, NO-SKIP judges, and whether
   it goes back, KEY-ORDER.
 - Whether a group had done what it has committed. That is the word of its members.
-- Who is right where the coordinator has more than is on record: the commit went round Kordon, or through a worker that
+- Who is right where the coordinator has more than is on record: the commit went around Kordon, or through a worker that
   keeps no log, or that was killed before it wrote down the last half minute. So records may be skipped there, and it is
   no finding.
-- Why the coordinator has less than what it had accepted: somebody has set the group back, round Kordon or through
+- Why the coordinator has less than what it had accepted: somebody has set the group back, around Kordon or through
   another worker, or the coordinator has lost the commit. Between workers there is no order. What a worker has seen
   accepted before it was asked has a lower number, and with that alone it is compared. Records come again then; a group
   is promised no more than to get them at least once.
-- What lies between where batches are of the dialect, went round Kordon, or are gone; what compaction may have taken.
+- What lies between where batches are of the dialect, went around Kordon, or are gone; what compaction may have taken.
 
 Not a hand-over: resets of groups that have no commit (auto.offset.reset), readers without a group, and commits of a
 topic from before it was managed, which its coordinator has under another name. A transaction's commits count as if it

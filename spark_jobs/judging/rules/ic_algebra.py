@@ -204,7 +204,7 @@ def _missing(facts: Facts) -> set[str]:
 
 
 def _against_unions(claims: list[_Row], unions: dict[_Key, _Union], missing: set[str]) -> Iterator[_Row]:
-    """Holds the stable offsets of claims that are ready against all that was claimed; `unions` goes on with these."""
+    """Holds the stable offsets of claims that are ready against all that was claimed; `unions` continues with these."""
     by_key: dict[_Key, list[_Row]] = {}
     for row in claims:  # in the order of their times
         by_key.setdefault(_key(row), []).append(row)

@@ -29,7 +29,7 @@ they are. A finding waits for `late_ms`, so that what speaks against it is heard
 It cannot tell: what is in batches that are not opened, and behind the first records of those that are; whether keys are
 right that no known partitioner explains; whether a key alone in its batch was placed by Kordon or by its application.
 Of clients of the dialect it knows that keys are right, but not that they are wrong: these choose partitions by layouts,
-and may use any partitioner. What there was before a takeover, and what came round Kordon, it leaves out. Who sees N
+and may use any partitioner. What there was before a takeover, and what came around Kordon, it leaves out. Who sees N
 partitions still when a takeover is over is not judged.
 """
 

@@ -1,7 +1,7 @@
-"""KEY-ORDER (4): what a connection is given of a stream goes on, but for rewinds that are on record.
+"""KEY-ORDER (4): what a connection is given of a stream continues, but for rewinds that are on record.
 
 A stream is given in the order of its stays, and within a stay by offset. So each DELIVER begins behind the one before,
-or where the reader has asked to go on. The stays of a physical partition, as clients of the dialect see it, are its
+or where the reader has asked to continue. The stays of a physical partition, as clients of the dialect see it, are its
 segments. That one stay is not begun before the last is done is PARENT-FIRST; that nothing is left out is NO-SKIP.
 
 Readers are compared with themselves alone, also where the group is known. A partition that passes from one member to
@@ -11,7 +11,7 @@ but the record of the layouts topic that both rest on. And what a killed worker 
 hole between two members proves nothing.
 
 The state is a row per reader that is open, with where it stands (`readers.py`). A reader that comes back after its row
-has gone begins anew. Nothing comes late, as decisions of a worker come in the order of their numbers.
+has gone begins again. Nothing comes late, as decisions of a worker come in the order of their numbers.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 A DELIVER decision says that a connection was given all that a stream has in offsets [first, last] of one stay.
 
 - Ranges of one reader follow on each other: behind one comes the next offset, or the beginning of the next stay that is
-  not empty. A REWIND begins anew: the client asked for it. Where something was passed over, the topic tells whether it
+  not empty. A REWIND begins again: the client asked for it. Where something was passed over, the topic tells whether it
   mattered: if the stream has records there, it is a skipped-range.
 - The records that were handed over are as many as the stream has in that range: fewer, or more, is a wrong count.
   Batches of the stream are counted; strays, markers and control batches are not, as nobody gets them. Batches of
-  dialect clients and those that went round Kordon are given to readers of virtual partitions record by record, by key:
+  dialect clients and those that went around Kordon are given to readers of virtual partitions record by record, by key:
   how many of theirs are a stream's cannot be told. So a count is unknown where it would be right with some of them. A
   batch that lies across the end of a range may count or not.
 - Of transactions, a read_committed reader gets what is committed (`transaction_outcomes.py`). If it was given more,
@@ -59,7 +59,7 @@ UNCOMMITTED: Final = "uncommitted-range"
 _PLACE: Final = ("topic", "partition")
 
 _READERS: Final = columns(READER, move=pl.Int32, stood=pl.Int64)
-"""`stood`: the last offset that was given; null: the reader asked to go on elsewhere."""
+"""`stood`: the last offset that was given; null: the reader asked to continue elsewhere."""
 _RANGES: Final = columns(
     topic=pl.String,
     partition=pl.Int32,

@@ -13,7 +13,7 @@ rewind a reader's evidence is asked for again. Found is one kind, `early-child`.
 
 Where `enable.ordered.delivery` is false (the evidence says so) nothing is promised to clients of the dialect.
 
-What is needed of whom is worked out from the layouts anew; `positions` is what the proxy says it had of the group. A
+What is needed of whom is worked out from the layouts again; `positions` is what the proxy says it had of the group. A
 rewind in a predecessor closes the proxy's gate once the group has told it, and shows as HOLD and RELEASE, whose
 positions are judged like all others.
 

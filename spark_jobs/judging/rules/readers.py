@@ -28,7 +28,7 @@ _STEPS: Final = (Kind.DELIVER.value, Kind.REWIND.value)
 
 
 def steps_of(decisions: pl.DataFrame, *others: Kind) -> pl.DataFrame:
-    """Returns what readers were given, and where they asked to go on; and decisions on them of other kinds."""
+    """Returns what readers were given, and where they asked to continue; and decisions on them of other kinds."""
     is_of_reader = pl.all_horizontal(pl.col("connection", "topic", "stream", "partition").is_not_null())
     return decisions.filter(pl.col("kind").is_in([*_STEPS, *others]) & is_of_reader)
 

@@ -2,7 +2,7 @@
 
 The newest batches of all partitions are kept one by one, in at most `MOST_BYTES` (`batch_runs.py`). Of those before,
 and of those that retention has taken, there is a row per stream and partition, its last offset. So nothing lies between
-two offsets if neither says so, and all has been read. Batches of the dialect, and those that went round Kordon, are
+two offsets if neither says so, and all has been read. Batches of the dialect, and those that went around Kordon, are
 given to readers of virtual partitions record by record: one of the stream may be among them, or none. What transactions
 have aborted is nothing, as Kordon does not know who of a group reads it. What is not decided yet is waited for.
 """

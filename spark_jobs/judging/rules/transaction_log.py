@@ -11,7 +11,7 @@ against the proxy's (`tests/judging/test_transaction_log.py`).
 What may be honest is no proof:
 
 - A marker can stand in the log twice, as coordinators send it again. If one of its kind and epoch stands before the
-  witness that it follows, it may be a repetition, and the transaction may go on behind it.
+  witness that it follows, it may be a repetition, and the transaction may continue behind it.
 - On the first protocol a write can come late, after the abort of its transaction, as in Kafka.
 - A part of the log may not have been read.
 """
@@ -84,7 +84,7 @@ class LoggedProducer:
     is_aborted: bool = False
     """Whether one of these is an abort."""
     may_go_on: bool = True
-    """Whether the transaction may go on behind these: commits among them may be repetitions, and writes be late."""
+    """Whether the transaction may continue behind these: commits among them may be repetitions, and writes be late."""
     top: int = NO_EPOCH
     """The highest epoch of these."""
     commit: int = NO_EPOCH

@@ -104,7 +104,7 @@ class JudgedTransactions(NamedTuple):
 
 
 def seen(facts: Facts, state: State) -> JudgedTransactions:
-    """Goes on with all logs by what is new in a micro-batch.
+    """Continues with all logs by what is new in a micro-batch.
 
     Args:
         state: The previous result, as `STATE`.
@@ -261,7 +261,7 @@ class _Logs:
                 producer.open = its
 
     def take(self, steps: pl.DataFrame) -> None:
-        """Goes on by what was read, in its order."""
+        """Continues by what was read, in its order."""
         names = ("topic", "partition", "kind", "producer_id", "leader_epoch", *Writes._fields[:7])
         for topic, partition, kind, producer_id, leader_epoch, *writes in steps.select(names).iter_rows():
             place = topic, partition
