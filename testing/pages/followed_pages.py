@@ -29,7 +29,7 @@ from kordon.testing import forked_commands
 from kordon.testing.cluster import Cluster
 from kordon.testing.emptied import emptied
 from kordon.testing.folders import make_folder, remove_folder
-from kordon.testing.jars import PROJECT, kafka_version
+from kordon.testing.jars import DEFAULT, PROJECT
 from kordon.testing.java_process import DIES_WITH_PARENT
 from kordon.testing.kafka_tools import TOOLS, tool_command
 from kordon.testing.pages import compose_stand_in
@@ -237,12 +237,12 @@ def _kordon_command(prefix: Sequence[str], folder: Path) -> Generator[list[str]]
 
 
 def _make_tools(folder: Path, kordon: list[str]) -> None:
-    """Writes Kafka's scripts and `kordon` into a folder."""
+    """Writes Kafka's scripts and `kordon` into a folder; pages show the options of the newest tools."""
     commands = {"kordon": kordon}
     commands["docker"] = [sys.executable, "-m", compose_stand_in.__name__, str(folder / "compose")]
     for name in TOOLS:
         try:
-            commands[f"{name}.sh"] = tool_command(name, kafka_version(), folder)
+            commands[f"{name}.sh"] = tool_command(name, DEFAULT, folder)
         except LookupError:
             continue
     for name, command in commands.items():
