@@ -11,6 +11,7 @@ from kordon.bench.report import report
 from kordon.bench.results import Measurement, Results
 from kordon.bench.sources import doubled, longest_pause, measure_sources
 from kordon.bench.verdicts import verdicts
+from kordon.testing.broker_features import BUMPED_EPOCHS
 from kordon.testing.cluster import Cluster
 
 
@@ -52,6 +53,7 @@ def test_sources_are_judged(contender: str, figure: str, good: float, bad: float
 
 
 @pytest.mark.broker
+@pytest.mark.skipif(BUMPED_EPOCHS.is_missing, reason="KIP-447 came with Kafka 2.5")
 def test_each_case_is_measured(cluster: Cluster) -> None:
     """All but those that need a broker of their own and whole sessions."""
     case = Sources(3, rounds=1, takeovers=0, partitions=6, members=3, per_transaction=10, warm_up=1)

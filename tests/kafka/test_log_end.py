@@ -8,10 +8,11 @@ from aiokafka import AIOKafkaProducer
 
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.waiting import until
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason)]
 
 
 async def test_what_is_not_replicated_is_seen_in_the_log_end_and_forbids_a_cut(

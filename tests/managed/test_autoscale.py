@@ -9,12 +9,17 @@ import pytest
 from confluent_kafka import Producer
 
 from kordon.testing.autoscale_day import HIGH, LOW, POLICY, AutoscalerProcess, begun, partitions_of
+from kordon.testing.broker_features import DESCRIBED_PRODUCERS
 from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import create_managed, create_ordinary, manage
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.waiting import wait_until
 
-pytestmark = [pytest.mark.broker, pytest.mark.beside]
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.beside,
+    pytest.mark.skipif(DESCRIBED_PRODUCERS.is_missing, reason=DESCRIBED_PRODUCERS.reason),
+]
 PATIENCE_SECONDS = 120.0
 
 
