@@ -13,9 +13,10 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from kordon.codecs.bodies import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import BYTES, INT32, STRING, TOPIC_NAME, RowBudget
 from kordon.codecs.row import Row
-from kordon.codecs.schema import Buffer, Message, array, field, message, struct
+from kordon.codecs.schema import Message, array, field, message, struct
 
 # A table reads line by line like its schema.
 # fmt: off

@@ -16,9 +16,10 @@ from dataclasses import field as attribute
 from struct import Struct
 from typing import Final
 
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import REQUESTS
 from kordon.codecs.primitives import INT16, INT32, STRING
-from kordon.codecs.schema import Buffer, field, message
+from kordon.codecs.schema import field, message
 
 API_VERSIONS: Final = 18
 

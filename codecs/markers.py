@@ -9,8 +9,8 @@ from enum import IntEnum
 from typing import Final
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import LOG_OVERHEAD, BatchHeader
-from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import RECORD_COST_BYTES, records_of
 
 _MOST_BYTES: Final = 4096

@@ -13,9 +13,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import CRC_AT, CRC_FROM, CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAGIC_AT, look_batch
 from kordon.codecs.retag import crc32c
-from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import records_in, unpacked
 
 _LENGTH: Final = Struct(">i")

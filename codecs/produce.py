@@ -16,8 +16,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from kordon.codecs.errors import TooManyRows, WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import LARGEST_UVARINT, RowBudget, uvarint
-from kordon.codecs.schema import Buffer
 
 FLEXIBLE: Final = 9
 _WITH_TRANSACTIONAL_ID: Final = 3

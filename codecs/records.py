@@ -23,8 +23,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import construct
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import INT8, INT16, INT32, INT64, UINT32, Codec, Frame, Sized, Stream
-from kordon.codecs.schema import Buffer, field, message
+from kordon.codecs.schema import field, message
 
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false

@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 import google_crc32c
 
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import CRC_AT, CRC_FROM, LOG_OVERHEAD, WritableBuffer
-from kordon.codecs.schema import Buffer
 
 PRODUCER_AT: Final = 43
 """The position of producer_id, producer_epoch and base_sequence in a batch."""

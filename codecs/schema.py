@@ -21,44 +21,32 @@ Example:
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from itertools import groupby
-from struct import Struct as Layout
-from struct import error as LayoutError  # noqa: N812 - it is a class
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import construct
 
 from kordon.codecs.errors import BuildError, WireError
+from kordon.codecs.fields import Fields, Gathered, Single
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import (
     COMPACT_LENGTH,
     NO_CONTEXT,
-    UNFIT,
-    Boolean,
     Codec,
     Frame,
     Nullable,
     Primitive,
     Repeated,
     RowBudget,
-    Stream,
-    Written,
-    build_field,
-    unfit,
 )
 from kordon.codecs.row import Row
 from kordon.codecs.tagged import Tags
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go
 
-if TYPE_CHECKING:
-    from construct.core import Context
-
 # construct is extended by `_parse` and `_build`, and codecs of this package call them on one another.
 # pyright: reportPrivateUsage=false
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _Stream = TypeVar("_Stream", bound=io.BytesIO)
 _Body_co = TypeVar("_Body_co", bound=Row, covariant=True)
@@ -209,136 +197,6 @@ def tagged_fields(fields: tuple[Field, ...], version: int) -> list[Field]:
     return [row for row in fields if version in row.tagged and version in row.versions]
 
 
-class Gathered(io.BytesIO):
-    """The stream that codecs write where records are not to be copied: large bytes stay where they lie."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces: list[Buffer] = []
-
-    def writelines(self, lines: Any, /) -> None:
-        """Takes bytes in without a copy."""
-        self._flush()
-        self._pieces += lines
-
-    def take(self) -> list[Buffer]:
-        """Returns all that was written, in its order."""
-        self._flush()
-        return self._pieces
-
-    def _flush(self) -> None:
-        if self.tell():
-            self._pieces.append(self.getvalue())
-            self.seek(0)
-            self.truncate()
-
-
-class Single(NamedTuple):
-    """A field that is read and written for itself."""
-
-    codec: Codec
-    default: Callable[[], object]
-
-
-class Numbers:
-    """Consecutive fields of numbers, which are read and written at once.
-
-    Args:
-        rows: Their rows, with what reads and writes each of them.
-    """
-
-    def __init__(self, rows: list[tuple[Field, Codec]]) -> None:
-        self._rows = rows
-        self.names = [row.name for row, _ in rows]
-        self.layout = Layout(">" + "".join(_letter(codec) for _, codec in rows))
-        self._defaults = {row.name: row.new_default() for row, _ in rows}
-
-    def name_at(self, size: int) -> str:
-        """Returns the field that is not whole where only `size` bytes are there."""
-        return next(row.name for row, codec in self._rows if (size := size - codec.sizeof()) < 0)
-
-    def build(self, value: Mapping[str, object], stream: io.BytesIO) -> None:
-        """Writes the fields of a struct.
-
-        Raises:
-            BuildError: One does not fit.
-        """
-        defaults = self._defaults
-        numbers = [value[name] if name in value else defaults[name] for name in self.names]
-        try:
-            stream.write(self.layout.pack(*numbers))
-        except (LayoutError, TypeError, ValueError):
-            for (row, codec), number in zip(self._rows, numbers, strict=True):
-                build_field(row.name, codec, number, stream)  # one of them says what is wrong
-            raise
-
-
-def _letter(codec: Codec) -> str:
-    """Returns the letter of a type of numbers in `struct`, "" for other types."""
-    if isinstance(codec, Boolean):
-        return "?"
-    return codec.fmtstr[1:] if isinstance(codec, construct.FormatField) else ""
-
-
-def _steps(rows: list[tuple[Field, Codec]]) -> Iterator[tuple[str, Single | Numbers]]:
-    """Yields what is read in order, each with the name of its first field."""
-    for numbers, run in groupby(rows, lambda each: bool(_letter(each[1]))):
-        if numbers:
-            step = Numbers(list(run))
-            yield step.names[0], step
-        else:
-            for row, codec in run:
-                yield row.name, Single(codec, row.new_default)
-
-
-class Fields(construct.Struct):
-    """construct's Struct for a table's rows: missing values are the defaults, errors name the field.
-
-    It differs in four ways from its parent: what it returns does not hold on to the stream, it passes no context
-    down (no Kafka field depends on another one's value), it reads and writes numbers in a row at once, and it ends with
-    the tagged fields, if there are any.
-    """
-
-    def __init__(self, rows: list[tuple[Field, Codec]], tags: Tags | None) -> None:
-        super().__init__(*(row.name / codec for row, codec in rows))
-        self._steps = list(_steps(rows))
-        self._tags = tags
-
-    def _parse(self, stream: Stream, context: Context, path: str) -> Row:  # type: ignore[override]
-        value = Row()
-        for name, step in self._steps:
-            if isinstance(step, Numbers):
-                data = stream.read(step.layout.size)
-                if len(data) < step.layout.size:
-                    raise stream.fail("ends too early").under(step.name_at(len(data)))
-                for each, number in zip(step.names, step.layout.unpack(data), strict=True):
-                    value[each] = number
-                continue
-            try:
-                value[name] = step.codec._parse(stream, context, path)
-            except construct.ConstructError:
-                raise stream.fail("ends too early").under(name) from None
-            except WireError as error:
-                raise stream.located(error, name) from None
-        if self._tags is not None:
-            self._tags.parse_into(value, stream, context)
-        return value
-
-    def _build(self, obj: Mapping[str, object], stream: Stream, context: Context, path: str) -> Written:  # type: ignore[override]
-        for name, step in self._steps:
-            if isinstance(step, Numbers):
-                step.build(obj, stream)
-                continue
-            value = obj[name] if name in obj else step.default()
-            try:
-                step.codec._build(value, stream, context, path)
-            except UNFIT as error:
-                raise unfit(name, value, error) from None
-        if self._tags is not None:
-            self._tags.build_from(obj, stream)
-        return obj
-
-
 def codec_of(type_: Type, version: int, *, flexible: bool, nullable: bool = False) -> Codec:
     """Makes the construct of a type in a version."""
     match type_:
@@ -361,7 +219,10 @@ def fields_of(fields: tuple[Field, ...], version: int, *, flexible: bool, tags: 
         flexible: Whether that version is flexible.
         tags: Whether the tagged fields belong to what is read; not so for the first part of a message.
     """
-    rows = [(row, _codec_of_field(row, version, flexible=flexible)) for row in plain_fields(fields, version)]
+    rows = [
+        Single(row.name, _codec_of_field(row, version, flexible=flexible), row.new_default)
+        for row in plain_fields(fields, version)
+    ]
     if not (flexible and tags):
         return Fields(rows, None)
     known: dict[int, tuple[str, Codec, Callable[[], object]]] = {

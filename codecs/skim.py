@@ -21,9 +21,10 @@ from struct import Struct as Layout
 from typing import Final, NamedTuple
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import LARGEST_UVARINT, Primitive
 from kordon.codecs.row import Row
-from kordon.codecs.schema import Array, Buffer, Field, Message, Struct, Type, fixed_size, plain_fields
+from kordon.codecs.schema import Array, Field, Message, Struct, Type, fixed_size, plain_fields
 
 _INT16: Final = Layout(">h")
 _INT32: Final = Layout(">i")

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import google_crc32c
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import uvarint
 from kordon.codecs.records import (
     CURRENT_MAGIC,
@@ -23,7 +24,6 @@ from kordon.codecs.records import (
     patch_base_offset,
     patch_leader_epoch,
 )
-from kordon.codecs.schema import Buffer
 
 CONTROL: Final = 0x20
 """The attribute bit of a control batch."""

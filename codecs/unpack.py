@@ -25,8 +25,8 @@ from aiokafka.errors import CorruptRecordException, UnsupportedCodecError
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAGIC_AT, Span, batches, look_batch
-from kordon.codecs.schema import Buffer
 
 RECORD_COST_BYTES: Final = 128
 """What a record of a compressed batch counts at least: very many very small ones cost time, not bytes."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Final
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import HEADER_BYTES, LOG_OVERHEAD, BatchHeader
-from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import RECORD_COST_BYTES, records_of
 
 WITNESS_KEY: Final = b"__kordon.txn"

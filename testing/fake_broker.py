@@ -17,8 +17,8 @@ from typing import Any
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.headers import build_response_header, parse_request_header
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import request, response
-from kordon.codecs.schema import Buffer
 from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.answer_frames import AnswerFrames

@@ -7,8 +7,8 @@ from typing import Final
 
 from kordon.codecs import apis
 from kordon.codecs.headers import response_header_version
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import response
-from kordon.codecs.schema import Buffer
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer, Body, Throttled

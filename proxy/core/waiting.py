@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
 from kordon.codecs.apis import PRODUCE
-from kordon.codecs.schema import Buffer
+from kordon.codecs.look import Buffer
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import BrokerProtocolError
 from kordon.proxy.core.rewrite import EDITS, Change, TakeAnswer

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.row import Row
-from kordon.codecs.schema import Buffer
 from kordon.proxy.access.client_quotas import ClientQuotas
 from kordon.proxy.core.interception import Announce, Ask, Question, Translate
 from kordon.proxy.core.verdicts import Route

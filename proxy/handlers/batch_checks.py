@@ -6,8 +6,8 @@ from struct import Struct as Layout
 from typing import Final, NamedTuple
 
 from kordon.codecs.error_codes import Code
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, MAGIC_AT
-from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import RECORD_COST_BYTES
 from kordon.proxy.ordering.identity import LARGEST_CLIENT_ID
 from kordon.proxy.ordering.write_sequencer import NO_PRODUCER

@@ -23,6 +23,7 @@ from kordon.codecs.bodies import (
     ProduceResponseTopic,
 )
 from kordon.codecs.error_codes import Code
+from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.produce import (
     PartitionData,
@@ -33,7 +34,6 @@ from kordon.codecs.produce import (
 )
 from kordon.codecs.retag import set_transactional
 from kordon.codecs.row import Row
-from kordon.codecs.schema import Buffer
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest

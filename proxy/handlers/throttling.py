@@ -17,9 +17,9 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kordon.codecs import apis
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import response
 from kordon.codecs.row import Row
-from kordon.codecs.schema import Buffer
 from kordon.proxy.access.client_quotas import CONSUMER, PRODUCER, ClientQuotas
 from kordon.proxy.core.interception import Answering, Serve
 from kordon.proxy.core.verdicts import Route

@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import HEADER_BYTES, BatchHeader, ControlType, batches, parse_control_batch
-from kordon.codecs.schema import Buffer
 from kordon.codecs.unpack import records_of
 from kordon.proxy.runtime.clock import now_ms
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 
 from kordon.codecs.errors import WireError
 from kordon.codecs.headers import parse_response_header, request_header_version, response_header_version
-from kordon.codecs.schema import Buffer
+from kordon.codecs.look import Buffer
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.answer_frames import AnswerFrames

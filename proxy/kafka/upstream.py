@@ -15,9 +15,10 @@ from typing import Final, Self, TypeVar
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import ApiVersionsRequest, MetadataRequest
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import api_versions, metadata
 from kordon.codecs.row import Row
-from kordon.codecs.schema import Api, Buffer
+from kordon.codecs.schema import Api
 from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.errors import NoCommonVersion, UpstreamUnavailable

@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 from kordon.codecs.errors import WireError
+from kordon.codecs.look import Buffer
 from kordon.codecs.produce import WriteOutcome, look_outcomes
 from kordon.codecs.retag import retag
-from kordon.codecs.schema import Buffer
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.producer import produce_version, send_batches

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.headers import build_response_header, parse_request_header
+from kordon.codecs.look import Buffer
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import WriteOutcome, build_outcomes, look_produce
 from kordon.codecs.records import look_batch
-from kordon.codecs.schema import Buffer
 from kordon.proxy.config.config import HostPort, Upstream
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import NO_NODE

@@ -10,8 +10,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kordon.codecs.error_codes import Code
+from kordon.codecs.look import Buffer
 from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD
-from kordon.codecs.schema import Buffer
 from kordon.proxy.kafka import batches
 from kordon.proxy.kafka.batches import NewRecord
 from kordon.proxy.ordering.records import Unreadable, Value, load

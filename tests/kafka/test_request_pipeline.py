@@ -8,7 +8,7 @@ import pytest
 
 from kordon.codecs import apis
 from kordon.codecs.headers import build_response_header, parse_request_header
-from kordon.codecs.schema import Buffer
+from kordon.codecs.look import Buffer
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.request_pipeline import RequestPipeline
 
