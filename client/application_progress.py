@@ -38,7 +38,7 @@ class ApplicationProgress:
         self._came_back_at = 0.0
 
     def came_back(self, assignment: Assignment | None, partitions: Collection[TopicPartition]) -> None:
-        """Notes that the application asks for more: all that it got before is handled."""
+        """Notes that the application asks for more records, so it has handled all earlier ones."""
         self.wants_to_know, self._came_back_at = False, time.monotonic()
         if assignment is not None:
             positions = {tp: assignment.state_value(tp) for tp in partitions}

@@ -103,7 +103,7 @@ class OrderedBatch(MessageBatch):
         self._places = [~self.tp.partition] * self.record_count
 
     def forget_places(self) -> None:
-        """The topic was made again, with other virtual partitions: places are to be found out again."""
+        """Forgets all places: the topic was created again, with other virtual partitions."""
         self._places = []
 
     def inherit(self, held_in: OrderedBatch) -> None:

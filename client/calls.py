@@ -29,7 +29,7 @@ class MoveCounts:
 
 
 class Calls:
-    """Calls the application.
+    """Awaits callbacks of the application.
 
     Args:
         seconds: The longest time that one call may take.

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class LongWaits:
-    """Of one consumer.
+    """Logs partitions of one consumer that wait for long.
 
     Args:
         seconds: The time after which a waiting partition is logged.

@@ -69,7 +69,7 @@ class KeyMoves:
 
     @property
     def partitions(self) -> frozenset[TopicPartition]:
-        """Partitions whose keys can move: those of managed topics with ordered delivery."""
+        """The partitions whose keys can move: those of managed topics with ordered delivery."""
         return frozenset(self._owned)
 
     @property

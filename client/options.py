@@ -35,7 +35,7 @@ class ConnectionOptions(TypedDict, total=False):
 
 
 class ConsumerOptions(ConnectionOptions, total=False):
-    """Those of AIOKafkaConsumer, but for `loop` and `api_version`, which are deprecated there."""
+    """The options of AIOKafkaConsumer, except for `loop` and `api_version`, which are deprecated there."""
 
     group_id: str | None
     group_instance_id: str | None
@@ -62,7 +62,7 @@ class ConsumerOptions(ConnectionOptions, total=False):
 
 
 class ProducerOptions(ConnectionOptions, total=False):
-    """Those of AIOKafkaProducer, but for `loop` and `api_version`, which are deprecated there."""
+    """The options of AIOKafkaProducer, except for `loop` and `api_version`, which are deprecated there."""
 
     acks: Literal["all", -1]
     """Always `"all"`: other values are refused."""

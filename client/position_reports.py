@@ -40,7 +40,7 @@ class PositionReports:
         self._under_way = self._said = None
 
     def failed(self, now: float) -> None:
-        """Notes that nobody knows whether the report under way has arrived."""
+        """Notes that the report in flight may or may not have arrived."""
         self._under_way = self._said = None
         self._not_before = now + self._hurry
 
@@ -50,7 +50,7 @@ class PositionReports:
         return report
 
     def got_lost(self) -> None:
-        """Notes that the group does not know what the last report said: it is said once more."""
+        """Notes that the group has lost the last report, so that it is sent again."""
         self._said = None
 
     def due_at(self, owned: Iterable[Owned], seen_at: float) -> float:

@@ -41,7 +41,7 @@ class ReportingGroup(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ReportingMember:
-    """Who this is in one generation of its group."""
+    """The member in one generation of its group."""
 
     group_id: str
     generation_id: int

@@ -188,7 +188,7 @@ class OrderedTransactions(TransactionManager):
         self.needs_epoch = False
 
     def _let_go_unheard(self) -> None:
-        """Whoever waits for the end of the transaction is told its error; nobody may."""
+        """Gives the error to the task that waits for the transaction's end, if there is one."""
         if self._transaction_waiter is not None:
             self._transaction_waiter.exception()
 

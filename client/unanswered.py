@@ -54,7 +54,7 @@ class Unanswered:
         self._batches[tp] = batch
 
     def remove(self, tp: TopicPartition) -> None:
-        """Notes that a batch is not written and never will be."""
+        """Notes that a batch is not written, and never will be."""
         del self._batches[tp]
 
     def forget_answered(self) -> list[TopicPartition]:

@@ -149,7 +149,7 @@ class CooperativeConsumer:
         await self.stop()
 
     async def run(self, handle: Handle) -> None:
-        """Has all records handled, `concurrency` at a time, until the consumer is stopped or this is cancelled.
+        """Handles all records, `concurrency` at a time, until the consumer is stopped or this task is cancelled.
 
         A record is finished when `handle` returns. If it raises, the record is tried again (`max_attempts`,
         `redelivery_backoff_ms`).

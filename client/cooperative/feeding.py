@@ -75,7 +75,7 @@ class Feeding:
         self._task = create_task(self._run())
 
     async def close(self) -> None:
-        """Ends for good."""
+        """Stops fetching permanently."""
         await self.pause()
         if self._task is not None:
             self._task.cancel()

@@ -21,7 +21,7 @@ class Found:
 
     @property
     def reach(self) -> int:
-        """Where what is finished ends."""
+        """The offset at which the finished records end."""
         return max(self.offset, self.ranges.end)
 
     def without_ranges(self) -> Found:
@@ -47,7 +47,7 @@ class Found:
         return self if self.reach <= log_end else self.without_ranges()
 
     def from_start(self, log_start: int) -> Found:
-        """Returns where a member continues, if nothing stands before an offset any more."""
+        """Returns where a member continues if no record is left before an offset."""
         if log_start <= self.offset:
             return self
         stable, ranges = self.ranges.above(log_start)

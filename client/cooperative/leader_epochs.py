@@ -66,7 +66,7 @@ class _ReadSpan:
 
 
 class ReadEpochs(Generic[P]):
-    """Those of a member's partitions."""
+    """The leader epochs of the records that a member has read."""
 
     def __init__(self) -> None:
         self.assignment = 0

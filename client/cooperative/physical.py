@@ -18,7 +18,7 @@ from kordon.client.moves_events import MemberPositions
 
 
 class PhysicalConsumer(OrderedConsumer):
-    """Tells its group of a partition only what is finished of it: all before the oldest record in hand.
+    """Reports to its group only finished records of a partition: all before the oldest one in hand.
 
     A record that comes later may be fetched and finished long before. If the group were told of that, other members
     would continue with keys whose records are not finished.

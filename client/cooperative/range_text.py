@@ -36,7 +36,7 @@ _RANGES, _BITS = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class RangesOwner:
-    """Whose ranges they are."""
+    """The group, topic, partition and offset to which ranges belong."""
 
     group_id: str
     topic: str

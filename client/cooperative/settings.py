@@ -73,7 +73,7 @@ class CooperativeOptions(ConsumerOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Those of the options that are not AIOKafkaConsumer's, each checked.
+    """The options that AIOKafkaConsumer does not have, each checked.
 
     Raises:
         ValueError: One is out of its range, or two do not fit each other.
@@ -128,7 +128,7 @@ class Settings:
         return min(doubled, self.redelivery_backoff_max_ms) / 1000
 
     def verdict(self, record: Record, error: Exception, attempt: int) -> AcknowledgeType:
-        """Returns what becomes of a record whose handler has failed."""
+        """Returns what to do with a record whose handler has failed."""
         if self.on_error is not None:
             return AcknowledgeType(self.on_error(record, error, attempt))
         is_last = self.max_attempts is not None and attempt >= self.max_attempts

@@ -29,7 +29,7 @@ class StartQueue(Generic[P, R]):
         heapq.heappush(self._waiting, (due, next(self._numbers), entry))
 
     def next(self, now: float) -> RecordInHand[P, R] | None:
-        """Returns the record whose turn it is, and takes it for started; None: there is none now."""
+        """Returns the next record, and marks it as started. None: no record can start now."""
         self._awake(now)
         while self._ready:
             entry = self._ready.popleft()

@@ -23,7 +23,7 @@ Options = argparse.Namespace
 
 
 def producer(options: Options) -> SourceProducer:
-    """Makes one."""
+    """Makes a producer."""
     return SourceProducer(
         bootstrap_servers=options.bootstrap,
         group_id=options.group,
@@ -54,7 +54,7 @@ async def be_killed(options: Options) -> None:
 
 
 async def cases(options: Options) -> None:
-    """Shows all four."""
+    """Shows all four cases."""
     _head(1, "a first producer is started for the first time")
     command = (sys.executable, "-m", "kordon.client.examples.source_cases", *sys.argv[1:], "--be-killed")
     await (await asyncio.create_subprocess_exec(*command)).wait()

@@ -34,7 +34,7 @@ _RELEASE_SECONDS: Final = 5.0
 
 
 class Holding:
-    """Of one SourceProducer.
+    """The source partitions of one SourceProducer.
 
     Args:
         settings: The group's settings.
@@ -100,7 +100,7 @@ class Holding:
         self._taking = create_task(self._take(member, partitions))
 
     def fail(self, error: BaseException) -> None:
-        """Tells whoever begins a transaction what is wrong."""
+        """Raises an error in the task that begins a transaction."""
         self._failure = error
         self._ready.set()
 

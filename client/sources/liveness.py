@@ -18,16 +18,16 @@ class Liveness:
         self._is_warned = False
 
     def begin(self) -> None:
-        """Notes that the application waits for a call: that is no sign of its death."""
+        """Notes that the application waits for a call, which is no sign of its death."""
         self._calls += 1
 
     def end(self, now: float) -> None:
-        """Notes that it has its answer."""
+        """Notes that the call has returned."""
         self._calls -= 1
         self.alive(now)
 
     def alive(self, now: float) -> None:
-        """Notes that the application does something."""
+        """Notes that the application is active."""
         self._last = now
         self._is_warned = False
 

@@ -39,7 +39,7 @@ _REPLACED: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED}
 
 
 class MemberSender(OrderedSender):
-    """OrderedSender that says in whose name offsets are committed."""
+    """An OrderedSender that commits offsets with the member's generation."""
 
     member: SourceMember | None = None
     """Whose they are."""

@@ -31,7 +31,7 @@ _RETRY_SECONDS: Final = 1.0
 
 
 class WorkOwner(Protocol):
-    """Who does the work of the partitions."""
+    """The object that does the work of the partitions."""
 
     async def give_up(self, *, is_member: bool) -> None:
         """Ends what is open, before another member may have the partitions."""
@@ -116,7 +116,7 @@ class SourceCoordinator(GroupCoordinator):
             self._owner.take(SourceMember(member_id, generation), mine)
 
     async def _check_count(self, mine: Collection[int]) -> None:
-        """Holds an assignment against the number of partitions that the application knows of."""
+        """Compares an assignment with the number of partitions that the application knows."""
         told = self._settings.source_partition_count
         if max(mine, default=-1) >= (MOST_PARTITIONS if told is None else told):
             await self._client.force_metadata_update()  # only who leads the group has heard of new ones

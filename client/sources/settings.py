@@ -33,7 +33,7 @@ class SourceOptions(ProducerOptions, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SourceSettings:
-    """Those of the options that are the group's, each checked.
+    """The options of the group, each checked.
 
     Raises:
         ValueError: One is out of its range, or two do not fit each other.

@@ -58,7 +58,7 @@ async def find_source_topic(client: AIOKafkaClient, settings: SourceSettings) ->
 
 
 def check_count(settings: SourceSettings, found: int) -> None:
-    """Holds the partitions of the source topic against what was told.
+    """Compares the number of partitions of the source topic with the given one.
 
     Args:
         found: How many it has; 0: it is not there.

@@ -56,7 +56,7 @@ _FENCED_LATER: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class SourceMember:
-    """Who commits, and for which assignment (NAMED-GENERATION)."""
+    """The member that commits, with the generation of its assignment (NAMED-GENERATION)."""
 
     member_id: str
     generation: int
@@ -79,7 +79,7 @@ class GroupLink(Protocol):
 
 
 class PointStore:
-    """Of one group and source topic.
+    """The restart points of one group and source topic.
 
     Args:
         group_id: The group's id.

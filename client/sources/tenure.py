@@ -36,7 +36,7 @@ class NotOwned(LookupError):  # noqa: N818  says what is not so
 
 
 class Tenure:
-    """Of one assignment.
+    """The source partitions of one assignment.
 
     Args:
         owner: The id that stands for this member in commits; empty if the producer has no transactions that could be
@@ -68,7 +68,7 @@ class Tenure:
         return {partition: point.text for partition, point in sorted(self._points.items())}
 
     def to_fence(self, records: Mapping[int, Point]) -> set[str]:
-        """Returns whose transactions may still be open, of those that stand on record (DEAD-FENCED).
+        """Returns the committed transactional ids whose transactions may still be open (DEAD-FENCED).
 
         Args:
             records: The committed restart points by partition, settled or not.
@@ -86,7 +86,7 @@ class Tenure:
         return {each: point for each, point in self._points.items() if settled.get(each, Point()) != point}
 
     def claimed(self) -> None:
-        """Notes that this is on record."""
+        """Notes that the ids are committed."""
         self._stage = TenureStage.WRITING
 
     def next_points(self, texts: Mapping[int, str], now_ms: int) -> dict[int, Point]:
@@ -114,7 +114,7 @@ class Tenure:
         self._is_known = False
 
     def release(self) -> dict[int, Point]:
-        """Ends it.
+        """Ends the assignment.
 
         Returns:
             What is to be put on record so that nobody fences this member (ID-ONCE): empty where it may not write, since

@@ -114,7 +114,7 @@ class Work:
         return opened if opened is not None and not opened.is_cut else self.require(opened)
 
     def judge(self, opened: BegunTransaction, error: Exception) -> Exception:
-        """Returns what an application is told that could not write: that its transaction is over, or why."""
+        """Returns the error for an application that could not write: that its transaction is over, or the cause."""
         if opened.is_cut:
             self._end(opened)
         elif isinstance(error, _FENCED) or isinstance(error.__cause__, _FENCED):

@@ -14,7 +14,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
 class AlterShareGroupOffsets(ShareOffsetsApi):
-    """Resets share groups."""
+    """Resets share groups on managed topics."""
 
     key = apis.ALTER_SHARE_GROUP_OFFSETS
 

@@ -20,7 +20,7 @@ from kordon.proxy.topics.names import cut, listed
 
 
 class ConsumerGroupHeartbeat(RepliedApi[Request, Response]):
-    """Tells coordinators what members subscribe to."""
+    """Sends coordinators the subscriptions of members, with faces in place of managed topics."""
 
     key = apis.CONSUMER_GROUP_HEARTBEAT
     is_always_wanted = True

@@ -20,7 +20,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
 
 class DescribeProducers(TranslatedApi[Request, Response]):
-    """Tells who writes to virtual partitions."""
+    """Describes the producers of virtual partitions."""
 
     key = apis.DESCRIBE_PRODUCERS
 

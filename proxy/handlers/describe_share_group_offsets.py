@@ -13,7 +13,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
 class DescribeShareGroupOffsets(ShareOffsetsApi):
-    """Tells where share groups stand."""
+    """Describes the offsets of share groups."""
 
     key = apis.DESCRIBE_SHARE_GROUP_OFFSETS
 

@@ -16,7 +16,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
 class DescribeTransactions(TranslatedApi[Request, Response]):
-    """Tells the virtual partitions of transactions."""
+    """Describes the virtual partitions of transactions."""
 
     key = apis.DESCRIBE_TRANSACTIONS
     answers_always = True

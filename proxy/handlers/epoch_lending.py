@@ -79,7 +79,7 @@ OUTCOMES: Final[Sequence[str]] = [each.value for each in LendingOutcome]
 
 @dataclass(frozen=True, slots=True)
 class LendingAnswer:
-    """What a producer is told."""
+    """The answer to a producer."""
 
     outcome: LendingOutcome
     identity: ProducerIdentity | None = None
@@ -87,7 +87,7 @@ class LendingAnswer:
 
 
 class EpochsLog(Protocol):
-    """Where is kept what producers were given (`own_topics/lent_epochs_log.py::LentEpochsLog`)."""
+    """The log of the epochs that producers were given (`own_topics/lent_epochs_log.py::LentEpochsLog`)."""
 
     @property
     def table(self) -> LentTable:

@@ -180,7 +180,7 @@ class ListOffsets(ServedApi[Request, Response]):
         return await asyncio.gather(*map(self._committed, wishes, timed))
 
     async def _by_time(self, wish: OffsetWish, found: FoundOffset) -> FoundOffset:
-        """Returns what a client is told in place of a witness or a marker that was found by time."""
+        """Returns the client's answer if a search by time has found a witness or a marker."""
         is_timed = wish.timestamp >= 0 and found.offset >= 0 and not found.error
         if self._timed is None or not is_timed or not _has_transactions(self._topics, wish.topic):
             return found
@@ -196,7 +196,7 @@ class ListOffsets(ServedApi[Request, Response]):
         return found if offset == found.offset else FoundOffset(offset, wish.timestamp)
 
     async def _committed(self, wish: OffsetWish, found: FoundOffset) -> FoundOffset:
-        """Returns what a read_committed reader is told in place of what was found of a topic with transactions."""
+        """Returns a read_committed reader's answer for a topic with transactions."""
         if found.error or self._stable is None or wish.timestamp != LATEST:
             return found
         try:

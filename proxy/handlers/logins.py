@@ -45,7 +45,7 @@ _JWT_PARTS: Final = 3
 
 
 class Login:
-    """One connection's log-in, and those by which it continues (KIP-368).
+    """One connection's log-in, and the later ones that renew it (KIP-368).
 
     Args:
         journal: Is told as whom it has logged in.
@@ -100,7 +100,7 @@ class Login:
 
 
 def user_of(principal: str) -> str | None:
-    """Returns whom quotas mean, by the name of a log-in; None: brokers alone know who it is.
+    """Returns the user to whom quotas apply, by the name of a log-in. None: only the brokers know it.
 
     >>> user_of("User:alice"), user_of("DelegationToken:id")
     ('alice', None)
@@ -139,7 +139,7 @@ def scram_name(said: bytes) -> str | None:
 
 
 def bearer_name(said: bytes, claim: str = SUBJECT) -> str | None:
-    r"""Returns the user whom the token of an OAUTHBEARER message names; None: it is no JWT, or names none.
+    r"""Returns the user that an OAUTHBEARER token names. None: it is no JWT, or names none.
 
     Signatures are not looked at, and unsecured tokens have none.
 

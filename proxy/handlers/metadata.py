@@ -39,7 +39,7 @@ class _MetadataView(ShownTopics[Request, Response]):
     key = apis.METADATA
 
     def decide(self, held: HeldRequest) -> Handled:
-        """Has an answer stream on whose request names nothing that is shown otherwise than brokers do."""
+        """Passes an answer on unread if its request names only topics that clients see as brokers show them."""
         names = look_names(held.version, held.body, held.budget())
         if names is None or not _are_strange(names, held.topics):
             return super().decide(held)

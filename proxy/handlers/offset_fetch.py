@@ -45,7 +45,7 @@ _NO_EPOCH: Final = -1
 
 
 class OffsetFetch(TranslatedApi[Request, Response]):
-    """Tells commits of one group or of several, of some topics or of all.
+    """Returns commits of one or several groups, for some topics or for all.
 
     Args:
         caught_up: Raises the commits of groups that have read all; None: nobody does.
@@ -176,7 +176,7 @@ def _rename(row: AskedTopic | ToldTopic, name: str, topic_id: UUID) -> None:
 
 
 def merged(rows: Iterable[ToldTopic], topics: ManagedTopics) -> list[ToldTopic]:
-    """Puts the rows of a face and of its topic together, behind those of other topics.
+    """Merges the rows of a face and of its topic, and puts them after those of other topics.
 
     Args:
         rows: The rows of one group, as its coordinator answers them; they are changed in place.

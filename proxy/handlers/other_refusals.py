@@ -28,7 +28,7 @@ _NOTHING: Final = tuple[Row, ...]()
 
 
 class OtherRefusals:
-    """Tells a journal of errors in responses."""
+    """Reports errors in responses to a journal."""
 
     def __init__(self, journal: Journal, topics: ManagedTopics, view: View) -> None:
         self.is_on = journal.is_on

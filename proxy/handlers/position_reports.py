@@ -57,7 +57,7 @@ class Malformed(Exception):  # noqa: N818 - what a request is
 
 
 class ReportLog(Protocol):
-    """Where reports are kept (`own_topics/group_positions.py::GroupPositions`)."""
+    """The log of reports (`own_topics/group_positions.py::GroupPositions`)."""
 
     @property
     def positions(self) -> Positions:

@@ -106,7 +106,7 @@ class Rosters:
             self.give_up(roll)
 
     def give_up(self, roll: Roll) -> None:
-        """Lets those who wait for a question continue, whatever has come of it."""
+        """Ends the wait for a question, whatever its outcome."""
         roll.over.set()
         if self._rolls.get(roll.group_id) is roll:
             del self._rolls[roll.group_id]

@@ -41,12 +41,12 @@ class LocatedStream:
 
     @property
     def chain(self) -> Chain:
-        """Where it lives and has lived."""
+        """The chain of the partition's homes."""
         return self.layout.chain(self.stream)
 
     @property
     def home(self) -> Stay:
-        """Where it lives."""
+        """The partition's present home."""
         home = self.chain.home
         assert home is not None  # or else it is not found
         return home

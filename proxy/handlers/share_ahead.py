@@ -58,7 +58,7 @@ class AheadRecords:
         return ahead.begin if ahead.most else None
 
     def take_in(self, begin: int, row: FetchResponsePartition, reads: ShareReads) -> None:
-        """Takes in what was read from an offset on, if nobody has done so meanwhile."""
+        """Takes in records that were read from an offset on, unless another read has done so."""
         ahead = self._partition.ahead()
         self._drop()
         if begin != ahead.begin or not ahead.most:
@@ -96,7 +96,7 @@ class AheadRecords:
 
 
 class AllAhead:
-    """Of all groups of a worker."""
+    """The records ahead of all groups of a worker."""
 
     def __init__(self, most_bytes: int = KEPT_BYTES) -> None:
         self._of: WeakKeyDictionary[SharePartition, AheadRecords] = WeakKeyDictionary()

@@ -38,7 +38,7 @@ UNAVAILABLE: Final = Code.COORDINATOR_NOT_AVAILABLE
 
 
 class ShareOffsets:
-    """Of all share groups, as one worker knows them.
+    """The offsets of all share groups, as one worker knows them.
 
     Args:
         offsets: Say where partitions end.
@@ -76,7 +76,7 @@ class ShareOffsets:
                 row.lag = max(0, _left(done, end.offset, known.partition(place).window))
 
     async def begin(self, known: ShareLog, place: PlaceKey, offset: int = NO_OFFSET) -> Code:
-        """Has a group begin again at an offset, or where its config says when it is read again."""
+        """Resets a group to an offset, or to the one that its config names when it reads again."""
         try:
             for _ in range(_TRIES):
                 if await known.partition(place).begin(offset):

@@ -236,7 +236,7 @@ class ServedShare(ServedRequest):
 
     @abstractmethod
     async def serve(self, told: Any) -> None:
-        """Adds to the broker's answer what is told of managed topics."""
+        """Adds the answer for managed topics to the broker's."""
         ...
 
 

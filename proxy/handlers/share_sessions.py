@@ -76,7 +76,7 @@ class ShareSession:
 
 
 class ShareSessions:
-    """Of one connection."""
+    """The share sessions of one connection."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[tuple[str, str], ShareSession] = OrderedDict()

@@ -77,7 +77,7 @@ class ShownTopics(TranslatedApi[AskedT, ShownT], Generic[AskedT, ShownT]):
             return  # it is said to have no leader, which clients ask for again
 
     def record(self, held: HeldRequest, answer: ShownT) -> None:
-        """Records which layouts the client is told."""
+        """Records the layouts that the client is shown."""
         held.told.tell_layouts(self.key, answer)
 
 
@@ -115,7 +115,7 @@ def show_virtual(
 
 
 def show_unserved(row: _Topic, topics: ManagedTopics) -> None:
-    """Shows of a topic whose layout cannot be read that it is there, and nothing to write to or to read from."""
+    """Shows a topic with an unreadable layout as existing, with nothing to write to or read from."""
     if topics.unserved and row.name in topics.unserved:
         row.update(error_code=row.error_code or Code.LEADER_NOT_AVAILABLE, topic_id=NO_ID, partitions=[])
 

@@ -93,7 +93,7 @@ class SourceAssignments(ApiHandler):
 
 
 class SyncedOwners(SourceAssignments):
-    """Of a classic group's leader."""
+    """The owners that a classic group's leader assigns."""
 
     key = apis.SYNC_GROUP
 
@@ -106,7 +106,7 @@ class SyncedOwners(SourceAssignments):
 
 
 class HeldOwners(SourceAssignments):
-    """Of one member of a group of KIP-848."""
+    """The source partitions of one member of a KIP-848 group."""
 
     key = apis.CONSUMER_GROUP_HEARTBEAT
 

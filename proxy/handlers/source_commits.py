@@ -68,7 +68,7 @@ class LastNumbers:
         return self._by_place.get(place)
 
     def saw(self, place: _SourcePlace, number: int) -> None:
-        """Notes a number; the one that was seen longest ago is forgotten where there are too many."""
+        """Notes a number. If there are too many, it forgets the one that was seen longest ago."""
         self._by_place.pop(place, None)
         if len(self._by_place) >= MOST_NUMBERS:
             del self._by_place[next(iter(self._by_place))]

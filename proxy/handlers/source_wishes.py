@@ -25,7 +25,7 @@ _DONE: Final = OutcomeRecord(Code.NONE, "")
 
 
 class Declarations(Protocol):
-    """Where it is written down which topics are source topics."""
+    """The log that declares source topics."""
 
     async def declare(self, name: str, topic: SourceTopic) -> None:
         """Has a topic be a source topic."""
@@ -37,7 +37,7 @@ class Declarations(Protocol):
 
 
 class SourceWishes:
-    """Takes wishes.
+    """Fulfils wishes for source topics.
 
     Args:
         topics: The managed topics and the source topics.
@@ -75,7 +75,7 @@ class SourceWishes:
         return _DONE
 
     async def check(self, wish: AnyWish) -> OutcomeRecord:
-        """Tells what would come of a wish now, and changes nothing."""
+        """Returns what would come of a wish now, and changes nothing."""
         if (refusal := self._refusal(wish)) is not None:
             return refusal
         return _DONE if isinstance(wish, SourceWish) else await self._check_others(wish)

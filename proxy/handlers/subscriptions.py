@@ -105,7 +105,7 @@ _UNKNOWN: Final = _Member(_NOTHING, _NOTHING)
 
 
 class Subscriptions:
-    """Tells coordinators what members subscribe to, and keeps that current.
+    """Sends coordinators the subscriptions of members, and keeps them current.
 
     Args:
         names: Returns the names of all topics of the cluster; None: they are not known yet.

@@ -16,7 +16,7 @@ from kordon.proxy.topics.names import to_face, to_topic
 
 
 class SyncGroup(TranslatedApi[Request, Response]):
-    """Renames assignments."""
+    """Renames the topics of assignments."""
 
     key = apis.SYNC_GROUP
     answers_always = True

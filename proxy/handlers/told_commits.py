@@ -32,7 +32,7 @@ _NOWHERE: Final = (-1, -1, -1)
 
 
 class ToldCommits:
-    """Puts on record what the clients of a view are told of commits, as far as there is room.
+    """Records what the clients of a view are answered about commits, as far as there is room.
 
     A small request may ask for all that a group has, as often as its client likes.
 
@@ -61,7 +61,7 @@ class ToldCommits:
 
 
 class ToldWatch(Watch[OffsetFetchResponse]):
-    """Holds what a client is told against what the coordinator says.
+    """Compares a client's answer with the coordinator's.
 
     Args:
         members: The groups that the client asks for, each with itself as a member if it says so.

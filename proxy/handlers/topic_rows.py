@@ -19,7 +19,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
 class TopicRows(NamedTuple):
-    """Where a request names topics and partitions, and where its response does.
+    """The fields in which a request names topics and partitions, and those of its response.
 
     Attributes:
         asked: The field of the request with a row per topic.

@@ -23,7 +23,7 @@ _NOW: Final = frozenset({Code.REQUEST_TIMED_OUT, Code.NOT_LEADER_OR_FOLLOWER})
 
 
 class Permits:
-    """Has topics take transactions.
+    """Lets topics take transactions.
 
     Args:
         allow: See `Allow`; an error with a `code` is a refusal, any other one may be gone on the next try.

@@ -295,7 +295,7 @@ class PreparedProduce:
             place.admitted = self._judge(place)
 
     def in_line(self) -> None:
-        """Notes that all batches are in line, or never will be: the next request's may follow."""
+        """Notes that all batches are queued, or never will be, so the next request's may follow."""
         self._in_line.set()
 
     def looked(self, topic: ManagedTopic, stream: Stream, records: memoryview | None) -> CheckedBatch | None:

@@ -52,7 +52,7 @@ class HeldClaims:
 
 
 class ClaimsLog:
-    """What groups have done of partitions, of the groups whose records are in one partition of the log.
+    """The done offsets of the groups whose records are in one partition of the log.
 
     Args:
         topic: With its number of partitions.

@@ -108,7 +108,7 @@ class GroupPositions:
         self._tell(list(self._changes))
 
     def caught_up(self, work: Tasks) -> None:
-        """Tells all who wait for a change: what has been read counts from here on."""
+        """Wakes all tasks that wait for a change: what has been read now counts."""
         self._tell(list(self._changes))
 
     def _tell(self, groups: Sequence[str]) -> None:

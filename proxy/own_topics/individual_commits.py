@@ -99,7 +99,7 @@ class IndividualCommits:
             )
 
     def watch(self, told: Callable[[bool], None]) -> None:
-        """Has somebody told whether this proxy is left out, whenever that changes."""
+        """Calls back whenever it changes whether this proxy is left out."""
         self._watchers.append(told)
 
     def is_read(self, group_id: str) -> bool:
@@ -107,7 +107,7 @@ class IndividualCommits:
         return self._logs.is_read(group_id)
 
     def held(self) -> dict[str, float]:
-        """Returns what is in memory, of all groups whose partitions are read; it walks through no groups."""
+        """Returns what is in memory for all groups of the partitions that are read. It walks through no groups."""
         logs = [*self._logs]
         oldest = min((next(iter(each.gaps.values())).since_ms for each in logs if each.gaps), default=None)
         counted = {each.name: sum(getattr(log.held, each.name) for log in logs) for each in fields(HeldClaims)}

@@ -191,7 +191,7 @@ class LayoutsCheck:
 
 
 def _written(producer_id: int, layout: Layout) -> str:
-    """Says by whom a batch was written whom a layout does not know."""
+    """Returns the writer of a batch that a layout does not know."""
     identity = untag(producer_id)
     assert identity is not None, "whoever went round Kordon is known"
     who = f"of layout epoch {identity.move}" if identity.is_physical else f"of virtual partition {identity.v}"

@@ -92,7 +92,7 @@ class OutcomeUnknown(UpstreamUnavailable):
 
 
 class WriterState(Enum):
-    """Of a writer."""
+    """The state of a writer."""
 
     CLOSED = "closed"
     READY = "ready"
@@ -245,7 +245,7 @@ class LayoutsWriter:
             raise OutcomeUnknown(f"ending a transaction of {self._transactional_id}: {error or 'no answer'}") from error
 
     async def _abort(self) -> None:
-        """Spares readers the transaction timeout, if it can; a transaction whose end is decided stays as it is."""
+        """Aborts the transaction if it can, to spare readers its timeout. A decided end stays as it is."""
         with suppress(UpstreamUnavailable, TimeoutError):
             async with asyncio.timeout(_ABORT_SECONDS):
                 await self._ask(end_txn.API, _END_VERSIONS, self._end_request(committed=False))

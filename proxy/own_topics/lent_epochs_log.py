@@ -90,7 +90,7 @@ class LentEpochsLog:
             self._tasks.start(self._mend(key), name="mend lent epochs")
 
     async def _mend(self, key: str) -> None:
-        """Writes a record that counts behind one that does not.
+        """Writes a record that counts after one that does not.
 
         Other proxies may do so at the same time, and spoil the key again. So each waits for a time of its own before it
         looks again.

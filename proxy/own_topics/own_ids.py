@@ -48,7 +48,7 @@ class OwnIds:
         self._found = found
 
     async def run(self) -> None:
-        """Looks forever."""
+        """Looks up ids forever."""
         while True:
             try:
                 await self.look()

@@ -7,7 +7,7 @@ from collections import deque
 
 
 class Bell:
-    """Of one group and partition."""
+    """Wakes the waiting members of one group and partition, one at a time."""
 
     def __init__(self) -> None:
         self.rung = 0
@@ -34,6 +34,6 @@ class Bell:
         return waiter
 
     def leave(self, waiter: asyncio.Future[None]) -> None:
-        """Waits no more."""
+        """Ends the wait."""
         if not waiter.done():
             self._waiting.remove(waiter)

@@ -61,7 +61,7 @@ _SUMMED: Final = tuple(each.name for each in fields(HeldShares) if each.name != 
 
 
 class ShareLog:
-    """What share groups have in hand and have done, of the groups whose records are in one partition of the log.
+    """The locks and done offsets of the share groups whose records are in one partition of the log.
 
     Args:
         topic: With its number of partitions.
@@ -174,7 +174,7 @@ class ShareLog:
             self._expected.difference_update(keys)
 
     def take_out(self, keys: Sequence[str]) -> None:
-        """Has records taken out on which nothing rests any more."""
+        """Removes records that are no longer needed."""
         if keys:
             self._tasks.start(self._take_out(keys), name="take out locks")
 

@@ -40,7 +40,7 @@ _IDLE_SECONDS: Final = 60.0
 
 
 class LogOfPlaces(Protocol):
-    """Where groups' records stand (`share_log.py::ShareLog`)."""
+    """The log of groups' records (`share_log.py::ShareLog`)."""
 
     life: int
     """Rises whenever all is forgotten."""
@@ -104,7 +104,7 @@ class ShareProgress:
 
 
 class SharePartition:
-    """Of one group and partition.
+    """One virtual partition of one share group.
 
     Args:
         place: The group, the topic's id as the coordinator knows it, and the partition as clients see it.
@@ -129,7 +129,7 @@ class SharePartition:
         return bool(self._under_way) or clock() - self._used_at < _IDLE_SECONDS
 
     def is_waited_for(self) -> bool:
-        """Whether it has members, and continues behind an offset that is open."""
+        """Whether it has members, and finishes records after an open offset."""
         return self.is_in_use() and self.state.is_open
 
     @property
@@ -164,7 +164,7 @@ class SharePartition:
         return self.state.incarnation == start.name
 
     async def pass_over(self, offset: int) -> None:
-        """Has all before an offset be done: its records were deleted, and nobody can be given them.
+        """Marks all records before an offset as done: they were deleted, and can be given to no member.
 
         Raises:
             UpstreamUnavailable: The outcome is unknown.
@@ -228,7 +228,7 @@ class SharePartition:
         return Code.NONE if is_told else Code.INVALID_RECORD_STATE
 
     def _tidy(self, start_key: str, read_to: int) -> None:
-        """Has taken out what a start says as well (COVER-BEHIND)."""
+        """Removes the records that a start covers (COVER-BEHIND)."""
         self._log.take_out(self.state.place.outlived(start_key, read_to))
 
     async def release(self, session: str, terms: Terms) -> None:

@@ -39,7 +39,7 @@ class Wishing:
         self._outcomes: dict[str, asyncio.Future[OutcomeRecord]] = {}
 
     async def wish(self, wish: Wish) -> OutcomeRecord:
-        """Wants something of the controller, and waits for what comes of it.
+        """Sends a wish to the controller, and waits for its outcome.
 
         Raises:
             UpstreamUnavailable: Nothing came of it in time, or the wish could not be written.

@@ -55,7 +55,7 @@ class _Past(NamedTuple):
 
 
 class AbortedTransactions:
-    """Adds what consumers that want committed records only are told beside records."""
+    """Adds to answers what only read_committed consumers need besides records."""
 
     def __init__(self, leaders: Leaders, view: View = VIRTUAL) -> None:
         self._view = view

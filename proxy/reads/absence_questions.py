@@ -49,7 +49,7 @@ class AbsenceQuestions:
         self._fails = False
 
     def doubt(self, topic: str, physical: PartitionLog, producer_id: int) -> None:
-        """Notes that somebody waits for a producer of whom nothing more stands in a physical log.
+        """Notes that a reader waits for a producer that a physical log has no more records of.
 
         After a moment, and now and then from then on, coordinators are asked whether its transaction is open there. The
         answer goes to the log's `transactions`.
@@ -77,7 +77,7 @@ class AbsenceQuestions:
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def _ask(self, questions: Collection[_Question]) -> None:
-        """Asks one round.
+        """Asks one round of questions.
 
         Raises:
             TopicsRefused: Kordon may not see all transactions.

@@ -21,7 +21,7 @@ _MOST_AHEAD: Final = 16
 
 
 class CommittedRead:
-    """Of one stay of a stream, in a topic with transactions.
+    """The read of one stay of a stream, in a topic with transactions.
 
     Args:
         taken: What the request has taken of the stay.
@@ -93,7 +93,7 @@ class CommittedRead:
         return stable.is_known or not self._is_home or stable.offset > self._taken.position
 
     def stable_end(self, home: PartitionLog, after: int) -> int | None:
-        """Returns the last stable offset that the client is told; None: it is not known.
+        """Returns the last stable offset for the client. None: it is not known.
 
         Args:
             after: Where the client stands after the answer.

@@ -25,7 +25,7 @@ _STARTS_SECONDS: Final = 1.0
 
 
 class ReadPositions(Protocol):
-    """Where groups stand."""
+    """The positions of groups."""
 
     def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
         """Returns next offsets by partition, as members of that generation have reported them."""

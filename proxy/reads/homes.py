@@ -14,7 +14,7 @@ from kordon.proxy.reads.logs import PartitionLog
 
 
 class StreamHome(NamedTuple):
-    """Where a stream is written and delivered now."""
+    """Where a stream is now written and delivered."""
 
     stream: Stream
     stay: Stay

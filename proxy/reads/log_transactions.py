@@ -158,7 +158,7 @@ class LogTransactions:
         return (self._begin_alone(batch) if index is None else index).end
 
     def doubt(self, producer_id: int) -> bool:
-        """Notes that somebody waits for a producer of whom nothing more is in the log; returns whether to ask now."""
+        """Notes that a reader waits for a producer without later records in the log; returns whether to ask now."""
         now = time.monotonic()
         doubt = self._doubts.get(producer_id)
         if doubt is None:

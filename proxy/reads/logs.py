@@ -125,7 +125,7 @@ class PartitionLog:
         return self._learning
 
     def read_ahead(self, offset: int) -> None:
-        """Has what comes next brought, if there is something and there is room."""
+        """Reads the next records in advance, if there are any and there is room."""
         behind_all = self.high_watermark is None or self._is_end(offset)
         if not (behind_all or self.views.is_full or self.views.at(offset) is not None):
             self.coming(offset)

@@ -24,7 +24,7 @@ class ReadControl:
         self._logs = reads.logs
 
     async def ready(self, topic: str) -> None:
-        """Connects with the leaders whom `freeze` will ask, as far as it can."""
+        """Connects to the leaders that `freeze` will ask, as far as it can."""
         managed = self._topics.named(topic)
         if managed is not None:
             await self._reads.ends.of(topic, managed.layout.open_segments.keys(), LATEST)

@@ -32,7 +32,7 @@ _GATE: Final = "PARENT-FIRST"
 
 
 class ReadDecisions:
-    """Tells a journal of reads."""
+    """Reports reads to a journal."""
 
     def __init__(self, journal: Journal) -> None:
         self.is_on = journal.is_on

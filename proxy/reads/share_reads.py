@@ -118,7 +118,7 @@ class ShareReads:
 
 
 class _Aborted:
-    """Tells which batches of a row nobody may have: those of aborted transactions, and control batches."""
+    """Finds the batches of a row that no member may have: those of aborted transactions, and control batches."""
 
     def __init__(self, row: FetchResponsePartition) -> None:
         rows = sorted(row.aborted_transactions or (), key=lambda each: each.first_offset, reverse=True)

@@ -18,7 +18,7 @@ _SECONDS: Final = 2.0
 
 
 class StableEnds:
-    """Tells how far streams of topics with transactions are stable."""
+    """Finds how far streams of topics with transactions are stable."""
 
     def __init__(self, reads: WorkerReads) -> None:
         self._reads = reads

@@ -107,6 +107,6 @@ def _youngest(batch: memoryview) -> int:
 
 
 def _behind(view: LogSegmentView, stay: Stay) -> int:
-    """Returns the offset behind a view, or behind the stay, as clients count."""
+    """Returns the offset after a view, or after the stay, as clients count."""
     end = view.end if stay.kept_end is None else min(view.end, stay.kept_end)
     return (stay.end if stay.end is not None and end >= (stay.kept_end or 0) else end) + stay.delta

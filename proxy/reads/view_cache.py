@@ -46,7 +46,7 @@ class ViewCache:
             self.drop(first)
 
     def prune(self) -> None:
-        """Lets go what has been sent to all, a moment ago."""
+        """Drops views that a moment ago had been sent to all readers."""
         until = time.monotonic() - LINGER_SECONDS
         while self._sent and (first := next(iter(self._sent))).touched < until:
             self.drop(first)

@@ -63,7 +63,7 @@ class BrokerWriters:
                 self._writer(node_id, number).dial()
 
     def stalled(self, now: float) -> list[StreamQueue]:
-        """Returns the queues that wait behind a partition that does not answer: they can go round it.
+        """Returns the queues that wait behind an unresponsive partition and could use another connection.
 
         Args:
             now: Seconds of the loop's clock.

@@ -18,7 +18,7 @@ _LEADERLESS_SECONDS: Final = 0.05
 
 
 class LeaderLookup:
-    """Finds leaders, and lets those continue that wait for them."""
+    """Finds leaders, and lets the queues that wait for them continue."""
 
     def __init__(self, leaders: Leaders, unsent: UnsentWrites, tasks: Tasks) -> None:
         self._leaders = leaders

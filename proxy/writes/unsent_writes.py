@@ -171,7 +171,7 @@ class UnsentWrites:
             self._decisions.held(queue, why)
 
     def release(self, queue: StreamQueue, *, given_up: bool = False) -> None:
-        """Ends that time."""
+        """Ends the hold."""
         if queue.held_since is not None:
             seconds = asyncio.get_running_loop().time() - queue.held_since
             queue.held_since = None
@@ -197,7 +197,7 @@ class UnsentWrites:
                 self._give_up(queue, Code.NOT_LEADER_OR_FOLLOWER if is_ordinary else Code.UNKNOWN_TOPIC_OR_PARTITION)
 
     def give_up_question(self, queue: StreamQueue) -> None:
-        """Refuses what cannot be judged because a broker could not be asked; writes of other producers continue."""
+        """Refuses writes that cannot be judged because a broker did not answer. Other producers' writes continue."""
         writes = queue.sequencer.give_up_question()
         for write in writes:
             self._uncount(write, queue.topic.name)
@@ -211,7 +211,7 @@ class UnsentWrites:
         return queue.is_refusing
 
     def _give_up(self, queue: StreamQueue, code: Code = Code.NOT_LEADER_OR_FOLLOWER) -> None:
-        """Refuses all that is not sent of a stream, and what comes behind it while it is held (SHORT-FENCE)."""
+        """Refuses all unsent writes of a stream, and later ones while it is held (SHORT-FENCE)."""
         queue.is_refusing = True
         why = queue.held_for if queue.held_since is not None else None
         self.release(queue, given_up=True)

@@ -124,7 +124,7 @@ class WriteAnswers:
         return sent.write.since <= self._read_at and sent.queue.topic.is_sealed(sent.place[1])
 
     def lose_overdue(self, now: float) -> None:
-        """Tells clients that there was no answer, where it has been kept for too long.
+        """Tells clients that no answer came, for answers that were kept too long.
 
         Args:
             now: Seconds of the loop's clock.

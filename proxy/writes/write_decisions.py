@@ -51,7 +51,7 @@ class WriteDecisions:
     def answered(
         self, queue: StreamQueue, write: ClientWrite, outcome: WriteOutcome | None, answer: WriteOutcome
     ) -> None:
-        """Notes what the client is told of a write that was sent.
+        """Records the client's answer for a write that was sent.
 
         What is written is noted though its client may have gone meanwhile: it stands in the log, and is delivered.
 
@@ -71,7 +71,7 @@ class WriteDecisions:
         self._refused(queue, write, answer.error_code, rule=rule, evidence=evidence)
 
     def _repeated(self, queue: StreamQueue, write: ClientWrite, rule: str) -> None:
-        """Notes that a client is told of a write that it is there, though nobody knows where: a record of its own.
+        """Records that a client is told that its write exists, though not where: as a record of its own.
 
         A client repeats what it had no answer to, so there are few. Nothing of a place is said, but for the home in
         which the broker has found it: rules that hold offsets against the topic have nothing to hold.

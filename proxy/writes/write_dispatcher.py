@@ -204,7 +204,7 @@ class WriteDispatcher:
         writer.add(place, queue)
 
     def _send_again(self, sent: Sent) -> bool:
-        """Sends a write again whose copies are late, if its client waits longer than the broker was let wait.
+        """Sends a write with late copies again, if its client waits longer than the broker was allowed to.
 
         It is in the log, or it would have another error, and is not written a second time (KIP-98). It goes apart by
         now (`StallAvoidance`), so that what shared its connection is answered.

@@ -148,7 +148,7 @@ def refused(layout: Layout, stream: Stream, why: WhyNotWritten | WhyUnfit, count
 def told(
     layout: Layout, stream: Stream, write: Write, outcome: WriteOutcome | None, counts: ProduceCounts
 ) -> WriteOutcome:
-    """Makes of a broker's answer what the client is told.
+    """Turns a broker's answer into the client's.
 
     Args:
         layout: The layout in force now; what does not stand in it is no success (LATE-ANSWER).

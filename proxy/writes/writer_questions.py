@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 
 class WriterQuestions:
-    """Asks on behalf of queues, and lets them continue.
+    """Asks questions for queues, and then lets them continue.
 
     Args:
         leaders: Leaders of physical partitions.
@@ -52,7 +52,7 @@ class WriterQuestions:
         self._producer_id = None
 
     def ask(self, queue: StreamQueue) -> None:
-        """Asks for what a queue needs before it can continue, if it needs anything."""
+        """Asks what a queue needs before it can continue, if anything."""
         sequencer = queue.sequencer
         if sequencer.needs_id:
             self._want_id(queue)

@@ -51,7 +51,7 @@ _NO_EVIDENCE: Final = (b"", b"null")
 def decisions_of(
     values: Iterable[bytes | None], log_partitions: Sequence[int], log_offsets: Sequence[int | None]
 ) -> tuple[pl.DataFrame, int]:
-    """Reads records.
+    """Parses the decisions of records.
 
     Args:
         log_partitions: Where each stands in `__kordon.decisions`, or -1.

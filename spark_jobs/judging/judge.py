@@ -56,7 +56,7 @@ _SUMMARY: Final = "summary"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Who judges."""
+    """Runs all rules on one part."""
 
     rules: tuple[Rule, ...]
     """Besides GAPS, which is always there."""

@@ -104,7 +104,7 @@ def expanded(told: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 
 def readable(decisions: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Leaves out decisions whose layout is none that a Kordon writes.
+    """Leaves out decisions with a layout that no Kordon writes.
 
     Returns:
         The others, and how many were left out.

@@ -14,7 +14,7 @@ _SIGN: Final = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Partitioner:
-    """One of them."""
+    """One partitioner of a client."""
 
     name: str
     title: str

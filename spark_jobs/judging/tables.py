@@ -39,7 +39,7 @@ def stacked(schema: pl.Schema, *tables: pl.DataFrame) -> pl.DataFrame:
 
 
 def together(rows: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """Returns rows with those of the same keys behind each other, in the order that they had: faster than to sort."""
+    """Returns rows with those of the same keys next to each other, in the order that they had: faster than sorting."""
     names = [name for name in rows.columns if name not in keys]
     return rows.group_by(keys, maintain_order=True).agg(pl.col(names).implode()).explode(names)
 

@@ -22,7 +22,7 @@ MOST_OFFSETS: Final = 20_000
 
 
 class ShareAcknowledgeType(IntEnum):
-    """Of an acknowledgement."""
+    """The kind of an acknowledgement."""
 
     GAP = 0
     """There is no record. Members say that only of what they were given, so it is refused where there is one."""

@@ -20,7 +20,7 @@ class Opening:
 
 
 class Openings:
-    """Those of one partition of the log, as far as they were read."""
+    """The openings of one partition of the log, as far as they were read."""
 
     def __init__(self) -> None:
         self.is_open = False

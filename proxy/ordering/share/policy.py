@@ -16,7 +16,7 @@ _ALL_ONE: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class SharePolicy:
-    """Of one topic."""
+    """What one topic's configs promise to share groups."""
 
     order: ShareOrder = "key"
     poison: SharePoison = "archive"

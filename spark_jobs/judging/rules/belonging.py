@@ -60,7 +60,7 @@ _AT_ONCE: Final = (BEFORE, BYPASS, CONTROL, MARKER, WITNESS)
 
 
 def placed(facts: Facts, state: State) -> tuple[pl.DataFrame, State]:
-    """Works out whose new batches are, once for all rules that ask.
+    """Finds the owners of new batches, once for all rules that ask.
 
     Args:
         state: The previous result.
@@ -88,7 +88,7 @@ def _certain_to(known: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def owned(batches: pl.DataFrame, stays: pl.DataFrame) -> pl.DataFrame:
-    """Adds to batches what they are, and whose, as `PLACED` has it, by some stays."""
+    """Adds to batches their kind and owner, as in `PLACED`, by some stays."""
     named = (
         pl.when(pl.col("v") == NO_V).then(-1 - pl.col("partition")).when(pl.col("v") < JANITOR).then(pl.col("v"))
     ).alias("_named")

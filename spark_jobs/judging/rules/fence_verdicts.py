@@ -180,7 +180,7 @@ def _early(facts: Facts, known: State, commits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _late(facts: Facts, known: State, commits: pl.DataFrame) -> pl.DataFrame:
-    """Finds what was admitted under an old layout behind its worker's acknowledgement, or at the cut or behind it.
+    """Finds writes that an old layout admitted after its worker's acknowledgement, or at or after the cut.
 
     Where a log got shorter, the latter says nothing.
     """

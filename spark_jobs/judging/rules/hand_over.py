@@ -154,7 +154,7 @@ def _changed(facts: Facts) -> pl.DataFrame:
 
 
 def _held_against(seen: pl.DataFrame, told: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Holds what coordinators have against what is on record; `verdict` null: it is not judged."""
+    """Compares coordinators' commits with the record; `verdict` null: it is not judged."""
     if told.is_empty():
         return told.with_columns(verdict=pl.lit(None, pl.String))
     newest = pl.col("number").alias("accepted_in"), pl.col("committed").alias("accepted")
@@ -198,7 +198,7 @@ def _kept(commits: pl.DataFrame, facts: Facts) -> pl.DataFrame:
 
 
 def _looked_up(changed: pl.DataFrame, facts: Facts, records: State) -> pl.DataFrame:
-    """Holds what was told in place of commits against the topic."""
+    """Compares with the topic what was answered in place of commits."""
     if changed.is_empty():
         return changed.with_columns(verdict=pl.lit(None, pl.String))
     rows = changed.with_columns(span=pl.col("told") - pl.col("committed"))

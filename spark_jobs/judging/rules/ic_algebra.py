@@ -175,7 +175,7 @@ def _key(row: _Row) -> _Key:
 
 
 def _in_turn(known: list[_Row], new: list[_Row]) -> tuple[list[_Row], list[_Row]]:
-    """Holds what each worker says against what it has said before; returns what it has said last, and what is wrong."""
+    """Compares each worker's claims with its earlier ones; returns its last claims, and what is wrong."""
     newest = {(row["worker"], *_place(row)): row for row in known}
     wrong: list[_Row] = []
     for row in new:

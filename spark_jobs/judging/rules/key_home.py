@@ -224,7 +224,7 @@ def _judged(suspects: pl.DataFrame, known: pl.DataFrame, facts: Facts) -> pl.Dat
 
 
 def _findings(suspects: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Tells of what was moved alike once, whoever wrote it."""
+    """Makes one finding for keys that moved in the same way, whoever wrote them."""
     alike = ("topic", "partition", "stream", "home", "verdict")
     told_of = (
         suspects.filter(pl.col("verdict").is_not_null())

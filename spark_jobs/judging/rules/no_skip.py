@@ -237,7 +237,7 @@ def _waiting(ranges: pl.DataFrame, undecided: pl.DataFrame, facts: Facts) -> pl.
 
 
 def _judged(ranges: pl.DataFrame, runs: pl.DataFrame, rows: pl.DataFrame) -> pl.DataFrame:
-    """Holds ranges against what streams have in them, as `verdict`.
+    """Compares ranges with the batches that streams have in them, as `verdict`.
 
     Args:
         rows: Batches that are in no run, and what was joined.

@@ -15,7 +15,7 @@ READ: Final = columns(topic=pl.String, partition=pl.Int32, hole_to=pl.Int64, rea
 
 
 def read_so_far(known: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Returns what of each partition has been read behind this micro-batch, as `READ`."""
+    """Returns how far each partition has been read after this micro-batch, as `READ`."""
     joined = facts.read_to.join(known, on=["topic", "partition"], how="full", coalesce=True)
     is_behind = (pl.col("log_start") > pl.col("read_to") + 1) | pl.col("hole_to").is_null()
     reached = joined.with_columns(

@@ -129,7 +129,7 @@ def _divided(homes: pl.DataFrame, *new: pl.DataFrame) -> tuple[pl.DataFrame, pl.
 
 
 def _distance(later: pl.Expr, earlier: pl.Expr) -> pl.Expr:
-    """Returns how far one sequence lies behind another, modulo 2^31: negative if it lies before."""
+    """Returns how far one sequence lies after another, modulo 2^31: negative if it lies before."""
     gap = (later - earlier) % _SEQUENCES
     return pl.when(gap < _SEQUENCES // 2).then(gap).otherwise(gap - _SEQUENCES)
 

@@ -179,7 +179,7 @@ def _twice_given(told: list[_Row]) -> Iterator[_Row]:
 
 
 def _in_turn(known: list[_Row], new: list[_Row], facts: Facts) -> tuple[list[_Row], list[_Row]]:
-    """Holds each restart point against what its worker has seen before.
+    """Compares each restart point with what its worker has seen before.
 
     Returns:
         What each worker has seen last, and the new ones with a verdict; None: owners have to be asked.
@@ -205,7 +205,7 @@ def _place(row: _Row) -> tuple[Any, ...]:
 
 
 def _compared(row: _Row, seen: Mapping[str, _Row], facts: Facts) -> _Row:
-    """Returns a restart point with what it was held against, what is wrong with it, and a verdict."""
+    """Returns a restart point with the point it was compared with, what is wrong with it, and a verdict."""
     if row["held"] is not None and row["held"] > row["point"]:
         return {**row, "other_point": row["held"], "kind": FELL, "verdict": FAIL}
     held = [each for each in seen.values() if not _is_of_another_life(row, each)]

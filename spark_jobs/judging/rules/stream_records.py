@@ -39,7 +39,7 @@ _STREAM: Final = ("topic", "stream")
 
 
 def records_of(facts: Facts, state: State) -> State:
-    """Returns what is known behind a micro-batch, as `STATE`; `state` is what this returned before."""
+    """Returns what is known after a micro-batch, as `STATE`; `state` is what this returned before."""
     has = stacked(batch_runs.BATCHES, _has(facts.placed), _committed(facts.decided))
     runs = pl.concat([state["run"], runs_of(has, facts.newest_ms)])
     is_kept = _is_kept(runs, facts)

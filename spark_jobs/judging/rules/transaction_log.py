@@ -165,7 +165,7 @@ class LoggedProducer:
 
 
 def _is_passed_over(writes: Writes, epoch: int) -> bool:
-    """Whether an event behind writes says nothing of them: on the second protocol it is a repetition."""
+    """Whether an event after writes says nothing of them: on the second protocol it is a repetition."""
     return writes.protocol == V2 and epoch <= writes.epoch
 
 

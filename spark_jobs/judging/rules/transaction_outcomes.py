@@ -86,7 +86,7 @@ def _new(facts: Facts) -> pl.DataFrame:
 
 
 def _placed(rows: pl.DataFrame, facts: Facts) -> pl.DataFrame:
-    """Adds whose batches are, once that is certain; readers of virtual partitions get some record by record.
+    """Adds the owners of batches once they are certain; readers of virtual partitions get some record by record.
 
     Of a batch that came before outcomes were kept, nobody can say what became of it.
     """

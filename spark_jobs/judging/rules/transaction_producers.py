@@ -104,7 +104,7 @@ class JudgedTransactions(NamedTuple):
 
 
 def seen(facts: Facts, state: State) -> JudgedTransactions:
-    """Continues with all logs by what is new in a micro-batch.
+    """Updates all logs with the new events of a micro-batch.
 
     Args:
         state: The previous result, as `STATE`.
@@ -261,7 +261,7 @@ class _Logs:
                 producer.open = its
 
     def take(self, steps: pl.DataFrame) -> None:
-        """Continues by what was read, in its order."""
+        """Updates the log with what was read, in order."""
         names = ("topic", "partition", "kind", "producer_id", "leader_epoch", *Writes._fields[:7])
         for topic, partition, kind, producer_id, leader_epoch, *writes in steps.select(names).iter_rows():
             place = topic, partition
@@ -317,7 +317,7 @@ class _Logs:
         known.count += writes.records
 
     def give_up(self, waiting: pl.DataFrame) -> None:
-        """Notes writes for whose marker nobody waits any more."""
+        """Notes writes whose marker no longer matters."""
         for row in waiting.iter_rows(named=True):
             self.look((row["topic"], row["partition"]), Writes(**{name: row[name] for name in Writes._fields}), UNKNOWN)
 

@@ -25,7 +25,7 @@ _WORKER: Final = ("worker", "host")
 
 
 def _workers(facts: Facts, findings: pl.DataFrame, state: pl.DataFrame) -> pl.DataFrame:
-    """Who decided, how much, and what is missing of it. Bounded: the newest `MOST_WORKERS`."""
+    """Returns which workers decided how much, and what is missing. Bounded: the newest `MOST_WORKERS`."""
     is_lost = (pl.col("kind") == Kind.LEASE.value) & (pl.col("reason") == "lost")
     dropped = at_kind(Kind.GAP, pl.col("last_number") - pl.col("first_number") + 1)
     new = facts.decisions.group_by(_WORKER).agg(
