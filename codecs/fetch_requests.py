@@ -34,6 +34,7 @@ _MOST_TOPICS: Final = 5_000
 _NO_BOUND_BYTES: Final = 2**31 - 1
 """What a whole answer may have where requests do not say (before version 3)."""
 _NO_SESSION: Final = -1
+_NO_EPOCH: Final = -1
 OWN_SESSIONS: Final = range(0x7B00_0000, 0x7B80_0000)
 """Ids of sessions that Kordon keeps. One of 256 of a broker's own ids is among them, as these are drawn at random: so
 what has such an id is looked at, but need not be Kordon's."""
@@ -52,22 +53,32 @@ class FetchTopic:
     Attributes:
         topic: Its name, from version 13 on its id.
         count: How many partitions are named.
+        version: Of the request.
+        rows: Of its partitions, as they came.
     """
 
-    __slots__ = ("_rows", "_version", "count", "topic")
+    __slots__ = ("_layout", "count", "rows", "topic", "version")
 
     def __init__(self, topic: str | UUID, count: int, version: int, rows: memoryview) -> None:
         self.topic = topic
         self.count = count
-        self._version = version
-        self._rows = rows
+        self.version = version
+        self.rows = rows
+        self._layout = _row(version)
+
+    @property
+    def stride(self) -> int:
+        """Bytes of each row."""
+        return self._layout.size
+
+    def partition(self, number: int) -> FetchPartition:
+        """Reads one row."""
+        return _told(self._layout.unpack_from(self.rows, number * self._layout.size))
 
     def partitions(self) -> list[FetchPartition]:
-        """Reads the rows of its partitions."""
-        layout = _row(self._version)
-        if self._version >= _EPOCHS:
-            return [*layout.iter_unpack(self._rows)]
-        return [(partition, -1, offset, most) for partition, offset, most in layout.iter_unpack(self._rows)]
+        """Reads all rows."""
+        rows = self._layout.iter_unpack(self.rows)
+        return [*rows] if self.version >= _EPOCHS else [_told(each) for each in rows]
 
 
 class FetchLook(NamedTuple):
@@ -184,6 +195,12 @@ def _ends(view: memoryview, at: int, version: int) -> bool:
 
 def _row(version: int) -> Struct:
     return next(layout for since, layout in _ROWS if version >= since)
+
+
+def _told(row: tuple[int, ...]) -> FetchPartition:
+    """Returns a row, with the leader epoch that it does not tell before version 9."""
+    partition, *epoch, offset, most = row
+    return partition, epoch[0] if epoch else _NO_EPOCH, offset, most
 
 
 def _topic(view: memoryview, at: int, version: int) -> tuple[str | UUID, int]:

@@ -29,7 +29,7 @@ from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows,
 from kordon.proxy.kafka.operations import Operation
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, asked_by_look, asked_by_table
-from kordon.proxy.reads.fetch_sessions import FetchSession
+from kordon.proxy.reads.fetch_sessions import FetchSession, built_answer
 
 _NO_SESSION: Final = -1
 _NOTHING_READ: Final[Mapping[str, int]] = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 1}
@@ -70,7 +70,7 @@ class Fetch(ServedApi[Request, Response]):
         if False in managed:
             return super().decide(held)
         held.told.fetches.session = None
-        return WalkedFetch(self, held, asked_by_look(held.version, look))
+        return WalkedFetch(self, held, asked_by_look(held.version, look, held.told.fetches.take_named()))
 
     def _decide_by_table(self, held: HeldRequest) -> Handled:
         if self._walks and (value := held.read()).get("session_epoch", _NO_SESSION) > 0:
@@ -97,7 +97,9 @@ class Fetch(ServedApi[Request, Response]):
 
     async def read(self, held: HeldRequest, asked: AskedFetch, session: FetchSession | None) -> Answer:
         """Answers a request that names managed topics only."""
-        return self._built(held, await self._readers.read(asked, held.client, held.told.fetches, session))
+        answer = await self._readers.read(asked, held.client, held.told.fetches, session)
+        body = built_answer(held.version, answer)
+        return self._built(held, answer) if body is None else body
 
     async def serve(self, version: int, request: Request, client: Client) -> Response:
         """Reads what a request asks for."""

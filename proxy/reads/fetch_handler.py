@@ -93,7 +93,7 @@ class FetchHandler:
         if asked.session_epoch == _BEGINS:
             kept.session = FetchSession(asked, rests)
             return kept.session.first_answer(named, rows)
-        kept.rests = rests
+        kept.rests, kept.named = rests, asked.named
         return whole_answer(rests, named, rows)
 
     async def _go_on(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Final, NamedTuple, cast
 from uuid import UUID
 
@@ -18,10 +19,12 @@ from kordon.codecs.bodies import (
     FetchResponseTopic,
 )
 from kordon.codecs.error_codes import Code
+from kordon.codecs.fetch_answers import PartitionBounds, build_partition
 from kordon.codecs.fetch_requests import FetchLook, FetchPartition
 from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Pieces
 from kordon.proxy.ordering.streams import Stream
+from kordon.proxy.reads.named_rows import NamedRows
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 
 IDS_SINCE: Final = 13
@@ -43,6 +46,10 @@ class AskedTopic(NamedTuple):
     topic_id: UUID
     rows: dict[int, FetchPartition]
     """By partition; of two rows for one the last one counts, as it does for brokers."""
+    begin: int = 0
+    """The place among them with which the request began."""
+    changed: Sequence[FetchPartition] | None = None
+    """Those that are not as in the request before, which had the same `rows`; None: there was none."""
 
 
 class AskedFetch(NamedTuple):
@@ -59,6 +66,8 @@ class AskedFetch(NamedTuple):
     """0: the request begins a session; above: it goes on with one."""
     forgotten: Sequence[tuple[str | UUID, Sequence[int]]] = ()
     """Partitions that a session names no more, by topic."""
+    named: Mapping[str | UUID, NamedRows] = MappingProxyType({})
+    """Its rows by topic, with which the next request may be compared."""
 
 
 class AskedPartition(NamedTuple):
@@ -88,17 +97,25 @@ def asked_by_table(version: int, request: FetchRequest) -> AskedFetch:
     return AskedFetch(version, *limits, is_committed, topics, request.get("session_epoch", -1), forgotten)
 
 
-def asked_by_look(version: int, look: FetchLook) -> AskedFetch:
-    """Returns what a request asks for that was read where it lies."""
-    topics = [
-        AskedTopic(topic, _NO_ID, _by_partition(each.partitions()))
-        if isinstance(topic := each.topic, str)
-        else AskedTopic("", topic, _by_partition(each.partitions()))
-        for each in look.topics
-    ]
+def asked_by_look(version: int, look: FetchLook, before: Mapping[str | UUID, NamedRows] | None = None) -> AskedFetch:
+    """Returns what a request asks for that was read where it lies.
+
+    Args:
+        before: The rows of the connection's last request, which is over; they become those of this one.
+    """
+    topics: list[AskedTopic] = []
+    named: dict[str | UUID, NamedRows] = {}
+    for each in look.topics:
+        topic = each.topic
+        rows = before.get(topic) if before and topic not in named else None
+        if rows is None or not rows.take(each):
+            rows = NamedRows(each)
+        named[topic] = rows
+        name, topic_id = (topic, _NO_ID) if isinstance(topic, str) else ("", topic)
+        topics.append(AskedTopic(name, topic_id, rows.rows, rows.begin, rows.changed))
     is_committed = look.isolation_level == READ_COMMITTED
     limits = look.max_wait_ms, look.min_bytes, look.max_bytes
-    return AskedFetch(version, *limits, is_committed, topics, look.session_epoch)
+    return AskedFetch(version, *limits, is_committed, topics, look.session_epoch, named=named)
 
 
 def _by_partition(rows: Sequence[FetchPartition]) -> dict[int, FetchPartition]:
@@ -157,7 +174,18 @@ def empty_row(number: int, offset: int, error: int = Code.NONE) -> FetchResponse
 @lru_cache(_ROWS_KEPT)
 def nothing_new(version: int, partition: int, end: int, start: int) -> bytes:
     """Writes the row of a partition whose reader has all there is."""
-    return PARTITION_DATA.build(version, told_row(partition, end, start, Pieces()))
+    return build_partition(version, PartitionBounds(partition, Code.NONE, end, end, start), ())
+
+
+def written(version: int, row: FetchResponsePartition) -> bytes:
+    """Writes a row that was made here."""
+    aborted = row.aborted_transactions
+    if aborted:
+        return PARTITION_DATA.build(version, row)
+    told = PartitionBounds(
+        row.partition_index, row.error_code, row.high_watermark, row.last_stable_offset, row.log_start_offset
+    )
+    return build_partition(version, told, pieces_of(row), is_null=aborted is None)
 
 
 def refuse_fetch(asked: AskedFetch, error: int) -> FetchResponse:

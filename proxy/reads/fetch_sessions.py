@@ -15,22 +15,22 @@ import asyncio
 import secrets
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse
 from typing import Final, TypeAlias, cast
 from uuid import UUID
 
 from kordon.codecs.bodies import FetchResponse, FetchResponsePartition, FetchResponseTopic
-from kordon.codecs.fetch_answers import build_topic
+from kordon.codecs.fetch_answers import build_answer, build_topic
 from kordon.codecs.fetch_requests import OWN_SESSIONS
-from kordon.codecs.messages.fetch import PARTITION_DATA
 from kordon.codecs.primitives import Built
-from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, AskedTopic, pieces_of
+from kordon.proxy.reads.fetch_rows import IDS_SINCE, AskedFetch, AskedTopic, pieces_of, written
 from kordon.proxy.reads.fetching import FetchedRows
+from kordon.proxy.reads.named_rows import NamedRows
 from kordon.proxy.reads.resting import NamedTopic, RestingTopic, Rests
 
 MOST_ROWS: Final = 200_000
-"""Partitions that are kept of all connections of a worker; each takes some 700 bytes."""
+"""Partitions that are kept of all connections of a worker; each takes some 800 bytes."""
 IDLE_SECONDS: Final = 120.0
 """After which a connection that does not ask makes room (min.incremental.fetch.session.eviction.ms)."""
 _LAST_EPOCH: Final = 2**31 - 1
@@ -98,10 +98,8 @@ class FetchSession:
     def answer(self, rows: FetchedRows) -> FetchResponse:
         """Returns the answer to a request that goes on with it: rows with records, errors, another end or start."""
         changed = self._changed(rows)
-        topics = [
-            FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=partitions)
-            for topic, partitions in changed.items()
-        ]
+        version = self.rests.version
+        topics = [_topic(version, topic, partitions) for topic, partitions in changed.items()]
         return FetchResponse(session_id=self.id if self._topics else 0, responses=topics)
 
     def _changed(self, rows: FetchedRows) -> dict[RestingTopic, list[FetchResponsePartition]]:
@@ -141,11 +139,13 @@ class FetchSession:
 class KeptFetches:
     """What is kept of one connection."""
 
-    __slots__ = ("__weakref__", "rests", "session")
+    __slots__ = ("__weakref__", "named", "rests", "session")
 
     def __init__(self) -> None:
         self.rests: Rests | None = None
         """Of the last request that names all its partitions; None while one is under way."""
+        self.named: Mapping[str | UUID, NamedRows] | None = None
+        """By topic, how that request has named them; None while one is under way."""
         self.session: FetchSession | None = None
 
     def take_rests(self, asked: AskedFetch) -> Rests | None:
@@ -154,9 +154,14 @@ class KeptFetches:
         is_same = rests is not None and (rests.version, rests.is_committed) == (asked.version, asked.is_committed)
         return rests if is_same else None
 
+    def take_named(self) -> Mapping[str | UUID, NamedRows] | None:
+        """Returns how the last request has named its partitions, for one that nobody else has."""
+        named, self.named = self.named, None
+        return named
+
     def drop(self) -> None:
         """Keeps nothing any more."""
-        self.rests = self.session = None
+        self.rests = self.session = self.named = None
 
 
 class ReaderMemory:
@@ -198,23 +203,43 @@ class ReaderMemory:
 def whole_answer(rests: Rests, named: Sequence[NamedTopic], rows: FetchedRows) -> FetchResponse:
     """Returns an answer that has all rows, in the order of the request; it belongs to no session."""
     rests.tell()
-    return FetchResponse(session_id=0, responses=[_topic(rests.version, each, rows) for each in named])
+    return FetchResponse(session_id=0, responses=[_whole_topic(rests.version, each, rows) for each in named])
 
 
-def _topic(version: int, named: NamedTopic, rows: FetchedRows) -> FetchResponseTopic:
+def built_answer(version: int, answer: FetchResponse) -> bytes | None:
+    """Writes an answer whose topics are written already, all of them; None: they are not, or it has an error."""
+    topics = [each.data for each in answer.responses if isinstance(each, Built)]
+    if answer.get("error_code", 0) or len(topics) < len(answer.responses):
+        return None
+    return build_answer(version, answer.session_id, topics)
+
+
+def _whole_topic(version: int, named: NamedTopic, rows: FetchedRows) -> FetchResponseTopic:
     topic, told = named.topic, named.topic.told
-    answer = FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[])
-    awake = [*filterfalse(told.__contains__, named.rows)]
-    if sum(len(piece) for each in awake for piece in pieces_of(rows[topic, each])) <= _COPIED_BYTES:
-        written = told | {each: PARTITION_DATA.build(version, rows[topic, each]) for each in awake}
-        data = [*map(written.__getitem__, named.rows)]
-        return _built_topic(answer, build_topic(version, topic.name, topic.topic_id, data))
-    answer.partitions = [_built_row(told[each]) if each in told else rows[topic, each] for each in named.rows]
-    return answer
+    awake = {each: rows[topic, each] for each in filterfalse(told.__contains__, named.rows)}
+    if _are_small(awake.values()):
+        data = told | {each: written(version, row) for each, row in awake.items()}
+        return _built_topic(version, topic, [*map(data.__getitem__, named.rows)])
+    partitions = [_built_row(told[each]) if each in told else awake[each] for each in named.rows]
+    return FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=partitions)
 
 
-def _built_topic(topic: FetchResponseTopic, data: bytes) -> FetchResponseTopic:
-    return cast("FetchResponseTopic", Built(topic, data))
+def _topic(version: int, topic: RestingTopic, rows: Sequence[FetchResponsePartition]) -> FetchResponseTopic:
+    if _are_small(row for row in rows if not isinstance(row, Built)):
+        data = [row.data if isinstance(row, Built) else written(version, row) for row in rows]
+        return _built_topic(version, topic, data)
+    return FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[*rows])
+
+
+def _are_small(rows: Iterable[FetchResponsePartition]) -> bool:
+    """Whether the records of rows are copied."""
+    return sum(len(piece) for row in rows for piece in pieces_of(row)) <= _COPIED_BYTES
+
+
+def _built_topic(version: int, topic: RestingTopic, rows: Sequence[bytes]) -> FetchResponseTopic:
+    data = build_topic(version, topic.name, topic.topic_id, rows)
+    fields = FetchResponseTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[])
+    return cast("FetchResponseTopic", Built(fields, data))
 
 
 def _built_row(data: bytes) -> FetchResponsePartition:

@@ -138,7 +138,7 @@ class Fetching:
         if awake:
             self._fetches |= {(topic, row[0]): self._fetch(topic, row) for topic, row in awake}
             if len(self._fetches) > 1:
-                order = ((each.topic, partition) for each in self._named for partition in each.rows)
+                order = ((each.topic, partition) for each in self._named for partition in each.partitions)
                 self._fetches = {each: self._fetches[each] for each in order if each in self._fetches}
 
     def _answer(self, is_late: bool) -> FetchedRows:

@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from kordon.codecs.error_codes import Code
@@ -33,6 +33,7 @@ from kordon.proxy.reads.partition_fetch import epoch_error
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
+_T = TypeVar("_T")
 HasNothingFor = Callable[[StreamHome, int], bool]
 """Whether nothing is left for the reader of a stream in its home, from a position on."""
 
@@ -144,9 +145,22 @@ class RestingTopic:
         managed: None: nobody knows it any more.
         at_rest: By partition that rests, the row by which the reader has named it.
         told: By partition that rests, the row of the response, as its version writes it.
+        rows: By which its partitions were named last; None: in several parts.
     """
 
-    __slots__ = ("_layout", "_leaders", "_where", "at_rest", "key", "managed", "name", "rests", "told", "topic_id")
+    __slots__ = (
+        "_layout",
+        "_leaders",
+        "_where",
+        "at_rest",
+        "key",
+        "managed",
+        "name",
+        "rests",
+        "rows",
+        "told",
+        "topic_id",
+    )
 
     def __init__(self, name: str, topic_id: UUID) -> None:
         self.key: str | UUID = name or topic_id
@@ -155,6 +169,7 @@ class RestingTopic:
         self.managed: ManagedTopic | None = None
         self.at_rest: dict[int, FetchPartition] = {}
         self.told: dict[int, bytes] = {}
+        self.rows: Mapping[int, FetchPartition] | None = None
         self.rests: dict[PartitionLog, _Rest] = {}
         self._where: dict[int, _Rest] = {}
         self._layout: Layout | None = None
@@ -172,6 +187,18 @@ class RestingTopic:
     def is_over(self) -> bool:
         """Whether nobody rests here any more, whatever the logs have."""
         return self.managed is None or self.managed.layout is not self._layout or self.managed.fence is not None
+
+    def awake(self, asked: AskedTopic) -> list[FetchPartition] | None:
+        """Returns the rows of those that do not rest, where a request says what has changed; None: it does not."""
+        rows, changed = asked.rows, asked.changed
+        if changed is None or rows is not self.rows:
+            return None
+        at_rest = self.at_rest
+        awake = [row for row in changed if at_rest.get(row[0]) != row]
+        self.rise([row[0] for row in awake if row[0] in at_rest])
+        if len(awake) + len(at_rest) == len(rows):
+            return awake
+        return [row for row in turned([*rows.values()], asked.begin) if row[0] not in at_rest]
 
     def settle(self, rest: _Rest, row: FetchPartition, home: StreamHome, position: int) -> None:
         """Has a partition rest."""
@@ -201,14 +228,26 @@ class RestingTopic:
             each.clear()
 
 
+def turned(rows: list[_T], begin: int) -> list[_T]:
+    """Returns rows in the order in which a request has them that begins with one of them."""
+    return rows[begin:] + rows[:begin] if begin else rows
+
+
 class NamedTopic(NamedTuple):
     """A topic of a request."""
 
     topic: RestingTopic
     rows: Mapping[int, FetchPartition]
-    """All that the request names, in order, by partition."""
+    """All that the request names, by partition."""
     awake: list[FetchPartition]
     """Those of them that do not rest yet."""
+    begin: int = 0
+    """The place among the rows with which the request began."""
+
+    @property
+    def partitions(self) -> list[int]:
+        """Returns what the request names, in its order."""
+        return turned([*self.rows], self.begin)
 
 
 class ToldAtRest(NamedTuple):
@@ -258,12 +297,17 @@ class Rests:
             rows: Mapping[int, FetchPartition] = each.rows
             if (before := rows_of.get(topic)) is not None:  # who begins amid a topic has the rest of it at the end
                 rows = {partition: row for partition, row in rows.items() if partition not in before}
+                awake = None
+            else:
+                awake = topic.awake(each)
             rows_of[topic] = {**before, **rows} if before is not None else rows
-            # Looks at each partition that a reader names, in each of its requests: hence no loop of Python's.
-            differs = map(ne, rows.values(), map(topic.at_rest.get, rows))
-            awake = [*compress(rows.values(), differs)]
+            if awake is None:
+                # Looks at each partition that a reader names: hence no loop of Python's.
+                differs = map(ne, rows.values(), map(topic.at_rest.get, rows))
+                awake = [*compress(rows.values(), differs)]
+            topic.rows = rows if before is None else None
             rests += len(rows) - len(awake)
-            named.append(NamedTopic(topic, rows, awake))
+            named.append(NamedTopic(topic, rows, awake, each.begin if before is None else 0))
         if rests != self.count:
             for topic, rows in rows_of.items():
                 topic.rise([each for each, row in topic.at_rest.items() if rows.get(each) != row])

@@ -44,7 +44,7 @@ class Readers(FetchHandler):
         kept: KeptFetches | None = None,
         session: FetchSession | None = None,
     ) -> FetchResponse:
-        self.asked.append(asked._replace(forgotten=()))
+        self.asked.append(asked._replace(forgotten=(), named={}))
         return refuse_fetch(asked, 1)
 
 

@@ -14,6 +14,7 @@ from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import request, response
 from kordon.proxy.core.answers import body_of
+from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.journal import NO_JOURNAL
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import HeldRequest, ServedRequest
@@ -106,7 +107,7 @@ class Connection:
         held = HeldRequest(route_of(apis.FETCH, version), body, shared(self._stage.topics), self._told)
         return self._stage.fetch.decide(held)
 
-    async def ask(
+    def decided(
         self,
         offsets: Mapping[int, int],
         *,
@@ -115,8 +116,8 @@ class Connection:
         version: int = 12,
         current_leader_epoch: int = -1,
         **more: Any,
-    ) -> Any:
-        """Fetches; returns the parsed response."""
+    ) -> ServedRequest:
+        """Has a Fetch decided on; returns what answers it."""
         each = {"partition_max_bytes": _MOST, "current_leader_epoch": current_leader_epoch}
         rows = [{"partition": v, "fetch_offset": at} | each for v, at in offsets.items()]
         named = {"topic": NAME, "topic_id": FACE_ID}
@@ -126,7 +127,15 @@ class Connection:
         fields |= {"topics": [{**named, "partitions": rows}] if rows else [], "forgotten_topics_data": forgotten}
         handled = self.decide(version, fields)
         assert isinstance(handled, ServedRequest)
-        return response(apis.FETCH).parse(version, body_of(await handled.answer(None)))
+        return handled
+
+    async def ask(self, offsets: Mapping[int, int], *, version: int = 12, **more: Any) -> Any:
+        """Fetches; returns the parsed response."""
+        return parsed(await self.decided(offsets, version=version, **more).answer(None), version)
+
+
+def parsed(answer: Answer, version: int = 12) -> Any:
+    return response(apis.FETCH).parse(version, body_of(answer))
 
 
 def rows_of(answer: Any) -> dict[int, Row]:
@@ -205,7 +214,8 @@ async def _follow(stage: Stage, steps: list[tuple[str, int]]) -> None:
         await _happens(stage, step, v, number)
         if step == "seek":
             at[v] = 0
-        asked = {each: offset for each, offset in at.items() if step != "leave out" or each != v}
+        turned = [*at][number % _V :] + [*at][: number % _V] if number % 3 else [*at]
+        asked = {each: at[each] for each in turned if step != "leave out" or each != v}
         expected = await _settled(stage, asked)
         assert rows_of(await kept.ask(asked)) == expected
         assert await sessioned.ask(asked) == expected
@@ -526,4 +536,31 @@ async def test_who_rests_is_told_where_its_log_begins_now() -> None:
     stage.reads.logs.of(stage.topic, 0).raise_log_start(1)
     assert rows_of(await connection.ask({0: 1}))[0][1:3] == (1, 1)
     assert rows_of(await sessioned.ask({}, session=(session, 1)))[0][1:3] == (1, 1)
+    await stage.close()
+
+
+async def test_rows_of_a_request_that_was_answered_in_between_are_not_compared_with() -> None:
+    """Of three requests at once the third is compared with the first, and answered after the second."""
+    stage = Stage()
+    stage.write(0, "a record")
+    await _settled(stage, {0: 1})
+    connection = stage.connection()
+    first, second = connection.decided({0: 0}), connection.decided({0: 1})
+    await first.answer(None)
+    third = connection.decided({0: 0})
+    await second.answer(None)
+    assert rows_of(parsed(await third.answer(None)))[0][3]
+    await stage.close()
+
+
+async def test_two_requests_at_once_are_not_compared_with_one_another() -> None:
+    """Whichever of them is answered first, each gets what it asks for."""
+    stage = Stage()
+    stage.write(0, "a record")
+    await _settled(stage, {0: 1})
+    connection = stage.connection()
+    await connection.ask({0: 1})
+    first, second = connection.decided({0: 0}), connection.decided({0: 0})
+    assert rows_of(parsed(await second.answer(None)))[0][3]
+    assert rows_of(parsed(await first.answer(None)))[0][3]
     await stage.close()
