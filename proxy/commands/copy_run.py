@@ -154,7 +154,7 @@ class CopyRun:
         if target.partitions != source.partitions:
             raise CopyStopped(
                 f"{self._target} has {target.partitions} partitions, and clients see {source.partitions} of "
-                f"{self._source}: keys would lie elsewhere. Name a topic that is not there, and it is made."
+                f"{self._source}: keys would lie elsewhere. Name a topic that does not exist, and it is created."
             )
         if target.value(_TIMESTAMP_TYPE) not in (_CREATE_TIME, None):
             raise CopyStopped(
@@ -172,7 +172,7 @@ class CopyRun:
             raise CopyStopped(
                 f"{self._source} is {state}: run this again when that is over (kordon topics watch {self._source})"
             )
-        self._tell("all is copied; waits whether somebody still writes")
+        self._tell("all is copied; checks whether a client still writes")
         copied, began = copy.progress.copied, time.monotonic()
         quiet_since = began
         while time.monotonic() - quiet_since < _QUIET_SECONDS:

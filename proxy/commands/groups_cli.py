@@ -59,7 +59,7 @@ def gaps(group: str, *, as_json: bool, **target: Unpack[TargetFlags]) -> None:
         for each in found:
             click.echo(json.dumps(_facts(each)))
     elif not found:
-        click.echo(f"Group {shown(group)} has left nothing open behind what it has done.")
+        click.echo(f"Group {shown(group)} has no open offsets before finished ones.")
     else:
         at_ms = now_ms()
         for each in found:
@@ -88,7 +88,7 @@ def _line(row: OpenRanges, at_ms: int) -> str:
     holder = row.holder
     whose = f"{holder.client_id} at {holder.host} has it" if holder is not None else "no member has it now"
     age = _age(max(0, at_ms - row.since_ms) // 1000)
-    return f"{row.topic}-{row.partition}: open for {age}: {told}; {counted(row.done, 'offset')} done behind; {whose}"
+    return f"{row.topic}-{row.partition}: open for {age}: {told}; {counted(row.done, 'later offset')} done; {whose}"
 
 
 def _age(seconds: int) -> str:

@@ -129,7 +129,7 @@ def import_(path: str, topics: tuple[str, ...], *, dry_run: bool, yes: bool, **t
     from kordon.proxy.own_topics.layouts_restoring import NotRestored, Restoring  # noqa: PLC0415
 
     if path == _STDIO and not (yes or dry_run):
-        raise click.UsageError("a backup from standard input needs --yes: nobody can be asked")
+        raise click.UsageError("a backup from standard input needs --yes, because it leaves no prompt")
     backup, cluster = _read(path, topics), AskedCluster(target)
 
     async def restore(brokers: Brokers) -> int:

@@ -114,7 +114,7 @@ def describe(topic: str, group: str | None, **target: Unpack[TargetFlags]) -> No
 @click.option("--partitions", type=_partitions, help="How many parts the source has from now on; more than before.")
 @click.option("--group", metavar="GROUP", help="The group of --restart-at.  [default: the name of the topic]")
 @click.option("--partition", type=click.IntRange(0), help="The source partition of --restart-at.")
-@click.option("--restart-at", "point", metavar="POINT", help="Where the group is to go on; it has no members now.")
+@click.option("--restart-at", "point", metavar="POINT", help="Where the group continues; it has no members now.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_target_options
 def alter(

@@ -180,7 +180,7 @@ class SourcesClient:
         if source.state not in _EMPTY:
             raise SourceUnknown(
                 f"group {source.group_id} is {source.state}, with {source.members} members: stop all of them first, "
-                "since they would go on from their own restart points"
+                "because they would continue from their own restart points"
             )
         if partition not in source.partitions:
             raise SourceUnknown(

@@ -204,7 +204,7 @@ class TopicCopy:
     async def _resumed(self) -> dict[int, CopiedPartition]:
         """Finds out how far the copy is, by what was committed and by where the target ends."""
         if self._is_begun and not await self._target_ends.leaders(self._target):
-            raise CopyStopped(f"{self._target} is gone: run this again, and the copy begins anew")
+            raise CopyStopped(f"{self._target} is gone: run this again, and the copy starts over")
         known, ends = await self._still()
         topic_id = await self._brokers.leaders.topic_id(self._source)
         if topic_id is None:

@@ -67,7 +67,7 @@ async def to_manage(client: TopicsClient, asked: ManageAsked) -> int | None:
 
 def unmanaged(topic: str) -> str:
     """Says that a topic is not managed."""
-    return f"{topic} is not managed, or the other side is no Kordon: see kordon topics manage --help"
+    return f"{topic} is not managed, or the other side is not a Kordon: see kordon topics manage --help"
 
 
 def managed_already(asked: ManageAsked) -> str:

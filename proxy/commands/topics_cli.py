@@ -36,7 +36,7 @@ def _change_options(command: Command) -> Command:
             "--wait/--no-wait",
             default=True,
             show_default=True,
-            help="Wait until it is done, and say what for. Or return as soon as it goes on by itself.",
+            help="Wait until it is done, and say what for. Or return as soon as it continues by itself.",
         ),
         click.option("--dry-run", is_flag=True, help="Say what would be done, or why not, and change nothing."),
     ):

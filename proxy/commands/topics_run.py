@@ -61,7 +61,7 @@ class TopicsRun:
         began = time.monotonic()
         lines, look = ProgressLines(what, as_json=as_json), Look(self.connect)
         clients: list[TopicsClient] = []
-        goes_on = f"{what} goes on without this command; kordon topics watch {topic} shows it"
+        goes_on = f"{what} continues without this command; kordon topics watch {topic} shows it"
 
         async def change(client: TopicsClient) -> str | None:
             clients.append(client)
@@ -105,7 +105,7 @@ class TopicsRun:
             with lines, silence():
                 done = self._run(what, partial(run.run, groups=groups))
         except KeyboardInterrupt:
-            lines.end(topic, f"{what}: stopped; the same command goes on from there")
+            lines.end(topic, f"{what}: stopped; the same command continues from there")
             sys.exit(INTERRUPTED)
         except (CopyStopped, TopicUnreadable) as stopped:
             raise Failed(f"{what}: {stopped}") from stopped

@@ -30,8 +30,7 @@ def test_a_person_reads_where_it_is_open_since_when_and_who_has_it() -> None:
     """Three of the open ranges, and how many there are more."""
     row = replace(ROW, holder=PartitionHolder("m-1", "app-1", "10.0.0.7"))
     assert _line(ROW, 1_000_000 + 90_000) == (
-        "orders-3: open for 90 s: 41 to 42, 46, 50 to 59 and 2 ranges more; 12 offsets done behind; "
-        "no member has it now"
+        "orders-3: open for 90 s: 41 to 42, 46, 50 to 59 and 2 ranges more; 12 later offsets done; no member has it now"
     )
     assert _line(row, 1_000_000).endswith("; app-1 at 10.0.0.7 has it")
 
@@ -64,7 +63,7 @@ def test_what_a_group_has_open_is_read_at_the_brokers(proxy: ProxyProcess, open_
     with IndividualMember(PlainConnection(proxy.bootstrap), topic, topic, 2) as member:
         member.ask()
         member.commit(0)
-        assert gaps(bootstrap, topic).output == f"Group {topic} has left nothing open behind what it has done.\n"
+        assert gaps(bootstrap, topic).output == f"Group {topic} has no open offsets before finished ones.\n"
         member.commit(4, (6, 9), (12, 13))
         (line,) = gaps(bootstrap, topic, "--json").output.splitlines()
         told = json.loads(line)
@@ -77,7 +76,7 @@ def test_what_a_group_has_open_is_read_at_the_brokers(proxy: ProxyProcess, open_
         wait_until("assigned", lambda: consumer.poll(0.1) or consumer.assignment())
         shown = gaps(bootstrap, topic).output
     assert shown.startswith(f"{topic}-2: open for ")
-    assert ": 4 to 5, 9 to 11; 4 offsets done behind; app-1 at 127.0.0.1 has it" in shown
+    assert ": 4 to 5, 9 to 11; 4 later offsets done; app-1 at 127.0.0.1 has it" in shown
     assert where.ranges == ((6, 9), (12, 13))
 
 

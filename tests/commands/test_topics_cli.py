@@ -432,7 +432,7 @@ def test_the_configuration_of_a_kordon_says_where_it_is(fake: FakeKordon, tmp_pa
 LEASE = "growing 4 -> 6: waits for the lease of host-2, at most"
 HOLDS = "growing 4 -> 6: holds the writes of partitions that change"
 SETTLED = "serving 6 of 12, settled"
-WATCH = "growing orders to 6 partitions goes on without this command; kordon topics watch orders shows it\n"
+WATCH = "growing orders to 6 partitions continues without this command; kordon topics watch orders shows it\n"
 
 
 @pytest.fixture
@@ -575,7 +575,7 @@ def test_a_growth_of_a_file_goes_on_without_who_does_not_wait(slow: FakeKordon, 
     slow.states, slow.on_state = [SETTLED, HOLDS], lambda _: slow.done.clear()
     result = run(*growing, "--no-wait")
     assert result.exit_code == 0, result.output
-    assert "goes on without this command; kordon topics watch orders shows it\n" in result.stdout
+    assert "continues without this command; kordon topics watch orders shows it\n" in result.stdout
 
 
 def test_ctrl_c_during_a_takeover_says_what_is_left(slow: FakeKordon, growing: list[str]) -> None:
