@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import api
-from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config.config import Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.topology import Topology

@@ -19,7 +19,8 @@ from kordon.codecs.error_codes import Code
 from kordon.codecs.headers import build_response_header, parse_request_header
 from kordon.codecs.look import Buffer
 from kordon.codecs.messages import request, response
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.answer_frames import AnswerFrames
 from kordon.proxy.kafka.broker_connections import BrokerConnections

@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kordon.proxy.config.config import HostPort
+    from kordon.proxy.config.host_port import HostPort
     from kordon.proxy.process.explain import Facts
 
 _TIMEOUT_SECONDS: Final = 10.0

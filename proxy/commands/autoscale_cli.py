@@ -20,7 +20,8 @@ from kordon.proxy.runtime.logs import configure_logging
 
 if TYPE_CHECKING:
     from kordon.proxy.commands.autoscale_policy import Policies
-    from kordon.proxy.config.config import HostPort, Upstream
+    from kordon.proxy.config.config import Upstream
+    from kordon.proxy.config.host_port import HostPort
 
 log = structlog.get_logger(__name__)
 

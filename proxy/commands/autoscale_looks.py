@@ -11,7 +11,7 @@ from urllib.parse import quote
 from prometheus_client.parser import text_string_to_metric_families
 
 from kordon.proxy.commands.admin_client import StatusUnavailable, fetch_metrics, fetch_object
-from kordon.proxy.config.config import HostPort
+from kordon.proxy.config.host_port import HostPort
 
 _LAGS: Final = "kordon_managed_lag_records"
 

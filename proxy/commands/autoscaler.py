@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from kordon.proxy.commands.autoscale_looks import AdminPages, LayoutSeen
     from kordon.proxy.commands.autoscale_policy import Policies
     from kordon.proxy.commands.log_sizes import LogSizes
-    from kordon.proxy.config.config import HostPort, Upstream
+    from kordon.proxy.config.config import Upstream
+    from kordon.proxy.config.host_port import HostPort
 
 log = structlog.get_logger(__name__)
 

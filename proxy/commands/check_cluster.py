@@ -6,7 +6,8 @@ import asyncio
 from typing import Final
 
 from kordon.proxy.access.wrong_rights import Access, principal_of
-from kordon.proxy.config.config import HostPort, Ordering, Upstream
+from kordon.proxy.config.config import Ordering, Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 import click
 
 from kordon.codecs.shown_text import shown
-from kordon.proxy.config.config import HostPort
+from kordon.proxy.config.host_port import HostPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable

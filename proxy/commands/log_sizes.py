@@ -8,7 +8,8 @@ from kordon.codecs.bodies import DescribeLogDirsRequest, DescribeLogDirsRequestT
 from kordon.codecs.error_codes import Code, name_of
 from kordon.codecs.messages import describe_log_dirs, metadata
 from kordon.codecs.row import Row
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.leaders import topics_asked
 from kordon.proxy.kafka.upstream import UpstreamClient

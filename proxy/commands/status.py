@@ -15,7 +15,7 @@ from kordon.proxy.commands.topics_tables import titled_table
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from kordon.proxy.config.config import HostPort
+    from kordon.proxy.config.host_port import HostPort
     from kordon.proxy.process.explain import Facts
 
 

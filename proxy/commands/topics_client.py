@@ -37,7 +37,8 @@ from kordon.codecs.messages import (
 )
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Api
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import KordonError
 from kordon.proxy.handlers.own_configs import (
     INITIAL_PARTITION_COUNT,

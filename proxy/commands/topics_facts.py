@@ -20,7 +20,8 @@ from kordon.proxy.runtime.tls import explain
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from kordon.proxy.config.config import HostPort, Upstream
+    from kordon.proxy.config.config import Upstream
+    from kordon.proxy.config.host_port import HostPort
     from kordon.proxy.kafka.transaction_coordinators import OpenTransaction
 
 Result = TypeVar("Result")

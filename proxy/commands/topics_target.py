@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Final, TypedDict, TypeVar, Unpack
 import click
 from pydantic import SecretStr
 
-from kordon.proxy.config.config import WILDCARD_HOSTS, Config, HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config.config import Config, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config.host_port import WILDCARD_HOSTS, HostPort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -17,9 +17,7 @@ from urllib.parse import urlsplit
 
 from kordon.proxy.config.certificates import read_certificates
 from kordon.proxy.config.config import (
-    MAX_PORT,
     NODE_ID_PLACEHOLDER,
-    WILDCARD_HOSTS,
     Admin,
     Decisions,
     Limits,
@@ -29,6 +27,7 @@ from kordon.proxy.config.config import (
     UpstreamSasl,
 )
 from kordon.proxy.config.config_source import GivenValues, Key, Problem
+from kordon.proxy.config.host_port import MAX_PORT, WILDCARD_HOSTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Literal, Union, get_args, get_origi
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from kordon.proxy.config.config import Config, Folder, HostPort, NodeId
+from kordon.proxy.config.config import Config, Folder, NodeId
+from kordon.proxy.config.host_port import HostPort
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,8 @@ from kordon.codecs.messages import sasl_authenticate, sasl_handshake
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Api
 from kordon.codecs.shown_text import cut, shown
-from kordon.proxy.config.config import HostPort, UpstreamSasl
+from kordon.proxy.config.config import UpstreamSasl
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.bearer_tokens import first_message, tokens_of
 

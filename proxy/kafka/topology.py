@@ -15,7 +15,8 @@ from typing import Final
 
 import structlog
 
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka.upstream import UpstreamClient
 from kordon.proxy.runtime.tls import explain

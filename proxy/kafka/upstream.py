@@ -19,7 +19,8 @@ from kordon.codecs.look import Buffer
 from kordon.codecs.messages import api_versions, metadata
 from kordon.codecs.row import Row
 from kordon.codecs.schema import Api
-from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl
+from kordon.proxy.config.config import Upstream, UpstreamSasl
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.errors import NoCommonVersion, UpstreamUnavailable
 from kordon.proxy.kafka.log_in import log_in, prepare_log_in

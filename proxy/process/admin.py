@@ -31,7 +31,7 @@ from kordon.proxy.runtime.metrics import CONTENT_TYPE as METRICS_TYPE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from kordon.proxy.config.config import HostPort
+    from kordon.proxy.config.host_port import HostPort
     from kordon.proxy.process.explain import Facts
 
 HEAD_BYTES: Final = 8192

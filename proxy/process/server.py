@@ -14,8 +14,9 @@ from typing import Final
 import structlog
 
 import kordon
-from kordon.proxy.config.config import WILDCARD_HOSTS, Config
+from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_options import differences
+from kordon.proxy.config.host_port import WILDCARD_HOSTS
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.causes import LIMITS
 from kordon.proxy.core.tally import Tally

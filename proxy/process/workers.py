@@ -45,8 +45,8 @@ from kordon.proxy.runtime.tasks import Tasks
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kordon.proxy.config.config import HostPort
     from kordon.proxy.config.config_load import Loaded
+    from kordon.proxy.config.host_port import HostPort
     from kordon.proxy.process.explain import Facts
 
 FIRST_BACKOFF_SECONDS: Final = 0.5

@@ -9,7 +9,8 @@ import ssl
 from dataclasses import dataclass
 from typing import Final
 
-from kordon.proxy.config.config import NODE_ID_PLACEHOLDER, HostPort, Sni
+from kordon.proxy.config.config import NODE_ID_PLACEHOLDER, Sni
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.runtime.log_limits import client_log
 

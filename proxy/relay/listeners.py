@@ -10,7 +10,8 @@ from typing import Final
 
 import structlog
 
-from kordon.proxy.config.config import HostPort, Listen
+from kordon.proxy.config.config import Listen
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.addresses import NO_PORT, Advertised
 from kordon.proxy.kafka.topology import Topology
 from kordon.proxy.relay.listener import Listener

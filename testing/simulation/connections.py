@@ -14,7 +14,8 @@ from kordon.codecs.look import Buffer
 from kordon.codecs.messages import request, response
 from kordon.codecs.produce import WriteOutcome, build_outcomes, look_produce
 from kordon.codecs.records import look_batch
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.leaders import NO_NODE
 from kordon.proxy.kafka.topology import Topology

@@ -9,7 +9,8 @@ from pydantic import SecretStr
 from kordon.codecs import apis
 from kordon.proxy.access.open_rights import NO_AUTHORIZER
 from kordon.proxy.access.wrong_rights import Access, principal_of
-from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config.config import Upstream, UpstreamSasl, UpstreamTls
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.kafka.brokers import Brokers
 from kordon.testing.fake_broker import Answer, Asked, FakeBroker
 

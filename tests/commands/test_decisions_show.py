@@ -17,7 +17,8 @@ from kordon.proxy.commands.cli import main
 from kordon.proxy.commands.decisions_found import Name, Search, search_topic, searches
 from kordon.proxy.commands.decisions_source import DecisionsTopic, LogUnreadable, PartitionSpan, decisions_topic
 from kordon.proxy.commands.topic_reader import TopicUnreadable
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import KordonError, UpstreamUnavailable
 from kordon.proxy.kafka.ends import TopicsRefused
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from kordon.proxy.commands.admin_client import StatusUnavailable
 from kordon.proxy.commands.status import fetch_status, print_status
-from kordon.proxy.config.config import HostPort
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.process.merge import best_view, merge_status
 
 

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kordon.proxy.config.config import Config, HostPort
+from kordon.proxy.config.config import Config
 from kordon.proxy.config.config_load import ConfigError, load, load_config
 from kordon.proxy.config.config_options import differences, options
 from kordon.proxy.config.config_source import FLAGS, Origin, dotted, read_sources, variable_of
+from kordon.proxy.config.host_port import HostPort
 
 MINIMAL = """\
 upstream:

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 from kordon.codecs import apis
 from kordon.codecs.messages import response
 from kordon.codecs.schema import Api
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka import leaders as leaders_of_topics
 from kordon.proxy.kafka.broker_connections import BrokerConnections

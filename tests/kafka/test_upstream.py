@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from kordon.codecs import apis
 from kordon.codecs.messages import api, metadata, response
 from kordon.codecs.schema import Api
-from kordon.proxy.config.config import HostPort, Upstream, UpstreamSasl
+from kordon.proxy.config.config import Upstream, UpstreamSasl
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.kafka import request_pipeline
 from kordon.proxy.kafka.answer_frames import AnswerFrames

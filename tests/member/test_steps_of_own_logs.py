@@ -11,7 +11,8 @@ from uuid import UUID
 import pytest
 
 from kordon.codecs.records import HEADER_BYTES, look_batch, patch_base_offset
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.decisions.journal import NoJournal
 from kordon.proxy.kafka.batches import BatchIdentity, NewRecord, Record, build_batch
 from kordon.proxy.kafka.broker_connections import BrokerConnections

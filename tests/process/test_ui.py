@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy.config.config import HostPort
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.process.admin import AdminServer
 from kordon.testing.pages import browser
 from kordon.testing.ports import free_ports

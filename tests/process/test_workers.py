@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kordon.proxy.config.config import HostPort
 from kordon.proxy.config.config_load import Loaded, load
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.process import workers
 from kordon.proxy.process.admin import fetch_page
 from kordon.proxy.process.exit_codes import EXIT_FAILED, EXIT_OK

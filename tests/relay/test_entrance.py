@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.kafka.topology import Topology
