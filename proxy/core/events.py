@@ -205,6 +205,18 @@ class Close:
     detail: str
 
 
+Steering: TypeAlias = (
+    EndUpstream
+    | PauseDownstream
+    | ResumeDownstream
+    | AwaitProof
+    | ReadInTurns
+    | DecideInTurns
+    | ReadOn
+    | PauseUpstream
+    | ResumeUpstream
+)
+"""What says when to read from whom."""
 Command: TypeAlias = (
     SendUpstream
     | SendDownstream
@@ -212,15 +224,7 @@ Command: TypeAlias = (
     | StartServing
     | StartConferring
     | PassToServing
-    | ReadInTurns
-    | DecideInTurns
-    | ReadOn
-    | EndUpstream
-    | PauseDownstream
-    | ResumeDownstream
     | MuteDownstream
-    | AwaitProof
-    | PauseUpstream
-    | ResumeUpstream
     | Close
+    | Steering
 )

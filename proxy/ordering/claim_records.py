@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from pydantic import TypeAdapter
@@ -36,14 +36,6 @@ MOST_VALUE_BYTES: Final = HEAD.size + _OF_START.size + 1 + _NAME_BYTES * MOST_EN
 _MOST_KEY_CHARS: Final = 40_000
 """A group's id has up to 32,767 bytes."""
 _PLACE: Final = TypeAdapter(tuple[str, UUID, int])
-
-
-class RecordKey(NamedTuple):
-    """The key of a record."""
-
-    place: PlaceKey
-    writer: str
-    """A name of one worker's, and a number of its own."""
 
 
 def key_of(place: PlaceKey, writer: str, number: int, kind: str = KIND) -> str:

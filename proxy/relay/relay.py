@@ -40,6 +40,7 @@ from kordon.proxy.core.events import (
     SendUpstream,
     StartConferring,
     StartServing,
+    Steering,
     Tick,
     UpstreamEnded,
 )
@@ -302,18 +303,7 @@ class Relay:
                 case _:
                     self._steer(command)
 
-    def _steer(
-        self,
-        command: EndUpstream
-        | PauseDownstream
-        | ResumeDownstream
-        | AwaitProof
-        | ReadInTurns
-        | DecideInTurns
-        | ReadOn
-        | PauseUpstream
-        | ResumeUpstream,
-    ) -> None:
+    def _steer(self, command: Steering) -> None:
         match command:
             case EndUpstream():
                 self._end_upstream()
