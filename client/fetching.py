@@ -92,11 +92,7 @@ class OrderedFetchRequest(FetchRequest):
             "rack_id": self._rack_id,
         }
         if member is not None:
-            body |= {
-                "group_id": member.group_id,
-                "generation_id": member.generation_id,
-                "member_id": member.member_id,
-            }
+            body |= {"group_id": member.group_id, "generation_id": member.generation_id, "member_id": member.member_id}
         return body
 
     def _topic(self, topic: str, partitions: list[tuple[int, int, int]]) -> dict[str, object]:

@@ -31,16 +31,7 @@ import construct
 from kordon.codecs.errors import BuildError, WireError
 from kordon.codecs.fields import Fields, Gathered, Single
 from kordon.codecs.look import Buffer
-from kordon.codecs.primitives import (
-    COMPACT_LENGTH,
-    NO_CONTEXT,
-    Codec,
-    Frame,
-    Nullable,
-    Primitive,
-    Repeated,
-    RowBudget,
-)
+from kordon.codecs.primitives import COMPACT_LENGTH, NO_CONTEXT, Codec, Frame, Nullable, Primitive, Repeated, RowBudget
 from kordon.codecs.row import Row
 from kordon.codecs.tagged import Tags
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE, let_go

@@ -17,13 +17,7 @@ import google_crc32c
 from kordon.codecs.errors import WireError
 from kordon.codecs.look import Buffer
 from kordon.codecs.primitives import uvarint
-from kordon.codecs.records import (
-    CURRENT_MAGIC,
-    HEADER_BYTES,
-    LOG_OVERHEAD,
-    patch_base_offset,
-    patch_leader_epoch,
-)
+from kordon.codecs.records import CURRENT_MAGIC, HEADER_BYTES, LOG_OVERHEAD, patch_base_offset, patch_leader_epoch
 
 CONTROL: Final = 0x20
 """The attribute bit of a control batch."""

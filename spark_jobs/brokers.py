@@ -19,10 +19,7 @@ from scramp import ScramClient, ScramException
 from kordon.codecs import fetched
 from kordon.codecs.errors import WireError
 from kordon.codecs.fetched import Fetched, parse_fetched
-from kordon.codecs.headers import (
-    build_request_header,
-    parse_response_header,
-)
+from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import request, response
 
 FETCH: Final = 1

@@ -155,10 +155,7 @@ def _options(command: _Command) -> _Command:
                 help="Java's heap, where Spark runs on this machine.",
             ),
             click.option(
-                "--jars",
-                metavar="FOLDER",
-                type=path,
-                help="Jars that Spark lacks: Kafka connector, Delta, Iceberg.",
+                "--jars", metavar="FOLDER", type=path, help="Jars that Spark lacks: Kafka connector, Delta, Iceberg."
             ),
             click.option("--packages", metavar="COORDINATES", help="Have Spark itself fetch them, by Ivy."),
             click.option("--conf", "settings", metavar="NAME=VALUE", multiple=True, help="A setting of Spark's."),

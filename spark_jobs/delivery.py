@@ -112,10 +112,7 @@ class Delivery:
             return
         self._told[place] = cause
         log.warning(
-            "findings cannot be written to %s: they stay in %s until they can (%s)",
-            told,
-            self._storage.folder,
-            cause,
+            "findings cannot be written to %s: they stay in %s until they can (%s)", told, self._storage.folder, cause
         )
 
     def _wait(self, place: str, first: int, last: int) -> None:

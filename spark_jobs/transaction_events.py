@@ -23,10 +23,7 @@ _NONE, _WITNESS, _COMMIT, _ABORT = range(len(EVENTS))
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 _SMALLEST_TAGGED: Final = 1 << 48
-_MARKER: Final = {
-    bytes.fromhex("00 0000 08 0000 0001"): _COMMIT,
-    bytes.fromhex("00 0000 08 0000 0000"): _ABORT,
-}
+_MARKER: Final = {bytes.fromhex("00 0000 08 0000 0001"): _COMMIT, bytes.fromhex("00 0000 08 0000 0000"): _ABORT}
 """The record of a marker behind its length, as brokers write it: attributes, deltas, length of the key, the key."""
 _MARKER_BYTES: Final = 8
 _LENGTH_BYTES: Final = 1

@@ -87,12 +87,7 @@ class CooperativeConsumer:
             failed=self._working.fail,
         )
         self._membership = ConsumerMembership(
-            self._consumer,
-            self._hand,
-            store,
-            working=self._working,
-            feeding=self._feeding,
-            settings=self._settings,
+            self._consumer, self._hand, store, working=self._working, feeding=self._feeding, settings=self._settings
         )
         self._is_stopped = False
         if topics:

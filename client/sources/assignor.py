@@ -31,10 +31,7 @@ _log = logging.getLogger(__name__)
 USER_DATA_VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
 _USER_DATA: Final = message(
-    "KordonSourceUserData",
-    field("generation", INT32, "0+"),
-    field("partitions", array(INT32), "0+"),
-    versions="0",
+    "KordonSourceUserData", field("generation", INT32, "0+"), field("partitions", array(INT32), "0+"), versions="0"
 )
 
 

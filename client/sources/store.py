@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from aiokafka.client import AIOKafkaClient, ConnectionGroup, CoordinationType
-from aiokafka.errors import (
-    CommitFailedError,
-    IncompatibleBrokerVersion,
-    KafkaError,
-    UnsupportedVersionError,
-    for_code,
-)
+from aiokafka.errors import CommitFailedError, IncompatibleBrokerVersion, KafkaError, UnsupportedVersionError, for_code
 
 from kordon.client.requests import WireRequest
 from kordon.client.sources.errors import SourcePointError

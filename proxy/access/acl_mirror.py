@@ -140,8 +140,7 @@ class AclMirror:
 
 
 def _done(
-    changes: Iterable[tuple[str, Acl]],
-    results: Iterable[CreateAclsResponseResult | DeleteAclsResponseFilterResult],
+    changes: Iterable[tuple[str, Acl]], results: Iterable[CreateAclsResponseResult | DeleteAclsResponseFilterResult]
 ) -> Iterator[dict[str, str | int]]:
     """Yields what the log says of each change; raises TopicsRefused at the first that was refused."""
     for (topic, acl), result in zip(changes, results, strict=True):

@@ -19,13 +19,7 @@ import click
 from kordon.codecs.decision import Entry, Kind
 from kordon.codecs.moments import moment_ms
 from kordon.codecs.shown_text import shown
-from kordon.proxy.commands.topics_target import (
-    Command,
-    TargetFlags,
-    TargetUnknown,
-    brokers_of,
-    connection_options,
-)
+from kordon.proxy.commands.topics_target import Command, TargetFlags, TargetUnknown, brokers_of, connection_options
 from kordon.proxy.runtime.clock import now_ms
 
 if TYPE_CHECKING:

@@ -122,12 +122,7 @@ async def decisions_topic(upstream: Upstream) -> AsyncGenerator[DecisionsTopic, 
 
 
 async def from_topic(
-    upstream: Upstream,
-    last: int | None,
-    shows: Callable[[Entry], bool],
-    *,
-    follow: bool,
-    since_ms: int | None = None,
+    upstream: Upstream, last: int | None, shows: Callable[[Entry], bool], *, follow: bool, since_ms: int | None = None
 ) -> AsyncIterator[Entry]:
     """Yields decisions of the topic, those of a worker in the order of their numbers.
 

@@ -91,11 +91,7 @@ class ProgressLines:
 
 
 async def followed(
-    doing: Awaitable[Result],
-    look: Callable[[], Awaitable[str | None]],
-    tell: Callable[[str], None],
-    *,
-    wait: bool,
+    doing: Awaitable[Result], look: Callable[[], Awaitable[str | None]], tell: Callable[[str], None], *, wait: bool
 ) -> Result | None:
     """Has something done, and tells the state of its topic while it lasts.
 
@@ -175,10 +171,7 @@ class Look:
 
 
 async def watch(
-    look: Look,
-    names: list[str] | None,
-    lines: ProgressLines,
-    is_enough: Callable[[Iterable[bool]], bool] = all,
+    look: Look, names: list[str] | None, lines: ProgressLines, is_enough: Callable[[Iterable[bool]], bool] = all
 ) -> Mapping[str, str]:
     """Tells the states of topics until nothing is left to wait for; returns the last ones.
 

@@ -34,10 +34,7 @@ from kordon.proxy.controller.wish_queue import WishQueue
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.decisions.journal import Journal
 from kordon.proxy.kafka.topics_admin import TopicsAdmin
-from kordon.proxy.ordering.changes import (
-    Command,
-    Stage,
-)
+from kordon.proxy.ordering.changes import Command, Stage
 from kordon.proxy.ordering.controller import Controller
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.records import AnnouncementRecord

@@ -129,12 +129,7 @@ class LostValues:
         log.warning("values_brought_back", topic=self._topic, partitions=sorted(renewed), values=count)
 
     async def _write(
-        self,
-        layout: Layout,
-        home: int,
-        by_v: Mapping[int, list[Copy]],
-        writes: MarkerWriter,
-        may: Callable[[], bool],
+        self, layout: Layout, home: int, by_v: Mapping[int, list[Copy]], writes: MarkerWriter, may: Callable[[], bool]
     ) -> None:
         for v, copies in by_v.items():
             tagged = partial(tag, v, layout.chains[v].stays[-1].move + 1)  # as the next layout has it

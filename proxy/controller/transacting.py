@@ -35,11 +35,7 @@ _CONFIRM_SECONDS: Final = 0.2
 _MOST_WAIT_SECONDS: Final = 30.0
 """For leases of members that are missing; whoever wished is told to try again then."""
 _RIGHTS_LACK: Final = frozenset(
-    {
-        Code.CLUSTER_AUTHORIZATION_FAILED,
-        Code.TOPIC_AUTHORIZATION_FAILED,
-        Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    }
+    {Code.CLUSTER_AUTHORIZATION_FAILED, Code.TOPIC_AUTHORIZATION_FAILED, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 )
 _RIGHTS: Final = (
     "give Kordon's principal DescribeConfigs on the cluster, and Describe on the topic __transaction_state and on all"

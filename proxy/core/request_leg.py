@@ -13,14 +13,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kordon.codecs import apis
-from kordon.codecs.look import (
-    REQUEST_LOOK_BYTES,
-    SIZE_BYTES,
-    SMALLEST_REQUEST,
-    Buffer,
-    holds_any,
-    look_request,
-)
+from kordon.codecs.look import REQUEST_LOOK_BYTES, SIZE_BYTES, SMALLEST_REQUEST, Buffer, holds_any, look_request
 from kordon.codecs.turns import MOST_BYTES_AT_ONCE
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.answers import unsupported_api_versions
@@ -48,12 +41,7 @@ class RequestLeg:
     """One connection's requests; owned by its `Connection`."""
 
     def __init__(
-        self,
-        limits: FrameLimits,
-        tally: Tally,
-        waiting: Waiting,
-        interception: Interception,
-        kept: ConnectionMemory,
+        self, limits: FrameLimits, tally: Tally, waiting: Waiting, interception: Interception, kept: ConnectionMemory
     ) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again before the next one."""

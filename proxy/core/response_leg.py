@@ -50,12 +50,7 @@ class ResponseLeg:
     """One connection's responses; owned by its `Connection`."""
 
     def __init__(
-        self,
-        limits: FrameLimits,
-        tally: Tally,
-        waiting: Waiting,
-        advertised: Advertised,
-        kept: ConnectionMemory,
+        self, limits: FrameLimits, tally: Tally, waiting: Waiting, advertised: Advertised, kept: ConnectionMemory
     ) -> None:
         self.unread = 0
         """Bytes at the end of the last chunk that must come again before the next one."""

@@ -9,16 +9,7 @@ from kordon.codecs.headers import RequestHeader, build_request_header, parse_req
 from kordon.codecs.look import SIZE_BYTES, Buffer, begins_session, forget_session, look_acks
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import ClientProtocolError
-from kordon.proxy.core.interception import (
-    PROOF,
-    Announce,
-    Answering,
-    Confer,
-    Interception,
-    Question,
-    Serve,
-    Translate,
-)
+from kordon.proxy.core.interception import PROOF, Announce, Answering, Confer, Interception, Question, Serve, Translate
 from kordon.proxy.core.rewrite import Offer, Translated
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Awaits, ConnectionMemory, PendingRequest, Waiting

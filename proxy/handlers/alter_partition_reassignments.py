@@ -32,13 +32,7 @@ class AlterPartitionReassignments(TranslatedApi[Request, Response]):
         value.topics = left
         return changed
 
-    def response(
-        self,
-        version: int,
-        value: Response,
-        topics: ManagedTopics,
-        asked: Request,
-    ) -> None:
+    def response(self, version: int, value: Response, topics: ManagedTopics, asked: Request) -> None:
         """Says of each partition why it is not moved: for the broker's reason, where it does nothing for the client."""
         refused = (value.error_code, value.error_message) if value.error_code else None
         for topic in asked.topics:

@@ -33,8 +33,7 @@ class Unfit(NamedTuple):
 
 TURN_ON: Final = "set ordering.transactions to true in all proxies: docs/transactions.md"
 NOT_TAKEN: Final = Unfit(
-    Code.INVALID_TXN_STATE,
-    f"Kordon takes no transactional writes to topics with virtual partitions; {TURN_ON}",
+    Code.INVALID_TXN_STATE, f"Kordon takes no transactional writes to topics with virtual partitions; {TURN_ON}"
 )
 """NO-TRANSACTIONS. Java, librdkafka and franz-go fail the batch and the transaction at once upon this code, and retry
 neither: Java's sender hands the message on, librdkafka calls it permanent, franz-go ends the batch."""

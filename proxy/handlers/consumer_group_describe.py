@@ -20,13 +20,7 @@ class ConsumerGroupDescribe(TranslatedApi[Request, Response]):
     key = apis.CONSUMER_GROUP_DESCRIBE
     answers_always = True
 
-    def response(
-        self,
-        version: int,
-        value: Response,
-        topics: ManagedTopics,
-        asked: Request,
-    ) -> None:
+    def response(self, version: int, value: Response, topics: ManagedTopics, asked: Request) -> None:
         """Names topics in place of faces."""
         rename = to_topic(topics)
         for member in (member for group in value.groups for member in group.members):

@@ -44,13 +44,7 @@ class DescribeTopicPartitions(ShownTopics[Request, Response]):
             value.cursor.partition_index = min(value.cursor.partition_index, 0)
         return True
 
-    def response(
-        self,
-        version: int,
-        value: Response,
-        topics: ManagedTopics,
-        asked: Request,
-    ) -> None:
+    def response(self, version: int, value: Response, topics: ManagedTopics, asked: Request) -> None:
         """Shows managed topics as clients see them, as many partitions as the client asked for."""
         room = max(1, min(asked.response_partition_limit, _MOST_PARTITIONS))  # brokers tell one at least
         page = _Page(room, asked.cursor, value.next_cursor)
@@ -77,13 +71,7 @@ class DialectDescribeTopicPartitions(ShownTopics[Request, Response]):
         """Does not ask for what is Kordon's own."""
         return self._hidden.request(version, value, NO_TOPICS)
 
-    def response(
-        self,
-        version: int,
-        value: Response,
-        topics: ManagedTopics,
-        asked: Request,
-    ) -> None:
+    def response(self, version: int, value: Response, topics: ManagedTopics, asked: Request) -> None:
         """Shows of managed topics what a page holds of their partitions."""
         self._hidden.response(version, value, NO_TOPICS, asked)
         for row in value.topics:

@@ -117,12 +117,7 @@ class MemberReports:
         now_ms: Milliseconds since 1970.
     """
 
-    def __init__(
-        self,
-        kept: ReportLog,
-        now_ms: Callable[[], int] = now_ms,
-        journal: Journal = NO_JOURNAL,
-    ) -> None:
+    def __init__(self, kept: ReportLog, now_ms: Callable[[], int] = now_ms, journal: Journal = NO_JOURNAL) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many reports came to what."""
         self._kept = kept

@@ -77,9 +77,7 @@ async def visit(brokers: Brokers, group_id: str, session_ms: int) -> bool:
         leave_group.API,
         client.version(leave_group.API.key, _LEAVE_VERSIONS),
         LeaveGroupRequest(
-            group_id=group_id,
-            member_id=joined.member_id,
-            members=[LeaveGroupRequestMember(member_id=joined.member_id)],
+            group_id=group_id, member_id=joined.member_id, members=[LeaveGroupRequestMember(member_id=joined.member_id)]
         ),
     )
     if left.error_code:

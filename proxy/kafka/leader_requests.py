@@ -18,12 +18,7 @@ _T = TypeVar("_T")
 
 _ATTEMPTS: Final = 2
 _ELSEWHERE: Final = frozenset(
-    {
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
-        Code.LEADER_NOT_AVAILABLE,
-        Code.NOT_LEADER_OR_FOLLOWER,
-        Code.KAFKA_STORAGE_ERROR,
-    }
+    {Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE, Code.NOT_LEADER_OR_FOLLOWER, Code.KAFKA_STORAGE_ERROR}
 )
 """Answers that another broker may give otherwise."""
 

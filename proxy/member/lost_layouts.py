@@ -28,12 +28,7 @@ class LostLayouts:
         findings: Told of them.
     """
 
-    def __init__(
-        self,
-        know_layouts: Callable[[], Awaitable[None]],
-        layouts: LayoutsLog,
-        findings: Findings,
-    ) -> None:
+    def __init__(self, know_layouts: Callable[[], Awaitable[None]], layouts: LayoutsLog, findings: Findings) -> None:
         self._know_layouts = know_layouts
         self._layouts = layouts
         self._findings = findings

@@ -122,13 +122,7 @@ class Controller:
         return [*(ConfirmMembers(topic) for topic in confirm), *self._look(now)]
 
     def on_prepared(
-        self,
-        topic: str,
-        problem: str | None,
-        now: float,
-        remembered_ms: int = REMEMBERED_MS,
-        *,
-        has_many: bool = False,
+        self, topic: str, problem: str | None, now: float, remembered_ms: int = REMEMBERED_MS, *, has_many: bool = False
     ) -> list[Command]:
         """The partitions are there, or could not be made because of a problem.
 

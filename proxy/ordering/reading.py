@@ -291,14 +291,7 @@ def end_told(home: Stay, mark: int, limit: int | None, *, position: int | None, 
 
 
 def may_step_over(
-    stay: Stay,
-    position: int,
-    mark: int | None,
-    *,
-    has_batches: bool,
-    has_holes: bool,
-    is_sealed: bool,
-    is_late: bool,
+    stay: Stay, position: int, mark: int | None, *, has_batches: bool, has_holes: bool, is_sealed: bool, is_late: bool
 ) -> bool:
     """Whether an answer moves its reader over what is not its own, up to a position (STEP-OVER).
 

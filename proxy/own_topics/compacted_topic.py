@@ -136,9 +136,6 @@ PRODUCERS: Final = CompactedTopic(
 )
 """The epochs that Kordon lends (`ordering/lent_epoch_records.py`)."""
 SOURCE_TOPICS: Final = CompactedTopic(
-    "__kordon.source_topics",
-    "source_topics",
-    "source topics",
-    when_lost="proxies write again what they know",
+    "__kordon.source_topics", "source_topics", "source topics", when_lost="proxies write again what they know"
 )
 """Which topics are source topics (`ordering/source_records.py`)."""

@@ -29,15 +29,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_confi
 from pydantic_core import from_json, to_jsonable_python
 
 from kordon.proxy.ordering.images import ImageRecord
-from kordon.proxy.ordering.records import (
-    MOST_BYTES,
-    TopicRecord,
-    Unreadable,
-    Value,
-    image_place,
-    kind_of,
-    load,
-)
+from kordon.proxy.ordering.records import MOST_BYTES, TopicRecord, Unreadable, Value, image_place, kind_of, load
 
 FORMAT: Final = 1
 MOST_FILE_BYTES: Final = 128 * 1024 * 1024

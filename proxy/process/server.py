@@ -132,9 +132,7 @@ class Proxy:
             self.managed.start()
         self.state = ProxyState.RUNNING
         log.info(
-            "proxy_started",
-            listen=str(config.listen.address),
-            upstream=[str(a) for a in config.upstream.bootstrap],
+            "proxy_started", listen=str(config.listen.address), upstream=[str(a) for a in config.upstream.bootstrap]
         )
 
     async def drain(self) -> None:
@@ -213,11 +211,7 @@ class Proxy:
                 {"address": each.address, "role": each.role, "connections": tally.connections[each.role]}
                 for each in self._listeners.by_role.values()
             ],
-            "connections": {
-                "open": len(self._relays),
-                "accepted": tally.accepted,
-                "closed": dict(tally.closed),
-            },
+            "connections": {"open": len(self._relays), "accepted": tally.accepted, "closed": dict(tally.closed)},
             "requests": {"total": sum(tally.requests), "in_flight": tally.in_flight},
             "bytes": {
                 "received_downstream": tally.downstream.received_bytes,

@@ -30,14 +30,7 @@ import structlog
 
 from kordon.proxy.process.admin import TOPIC_PREFIX, AdminServer, fetch_page
 from kordon.proxy.process.exit_codes import EXIT_FAILED, EXIT_OK
-from kordon.proxy.process.lifecycle import (
-    Stop,
-    explain_os_error,
-    log_warnings,
-    naming,
-    reloading,
-    watched_files,
-)
+from kordon.proxy.process.lifecycle import Stop, explain_os_error, log_warnings, naming, reloading, watched_files
 from kordon.proxy.process.merge import NO_WORKER, best_view, merge_metrics, merge_status
 from kordon.proxy.runtime.logs import configure_logging
 from kordon.proxy.runtime.tasks import Tasks

@@ -30,14 +30,7 @@ class CommittedRead:
     """
 
     def __init__(
-        self,
-        reads: WorkerReads,
-        topic: ManagedTopic,
-        stream: Stream,
-        taken: ReadSoFar,
-        home: Stay,
-        *,
-        is_home: bool,
+        self, reads: WorkerReads, topic: ManagedTopic, stream: Stream, taken: ReadSoFar, home: Stay, *, is_home: bool
     ) -> None:
         self._reads = reads
         self._topic = topic

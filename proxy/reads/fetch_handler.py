@@ -66,11 +66,7 @@ class FetchHandler:
         return whole_answer(rests, *await self._rows(asked, client, rests, gate))
 
     async def read(
-        self,
-        asked: AskedFetch,
-        client: Client,
-        kept: KeptFetches | None = None,
-        session: FetchSession | None = None,
+        self, asked: AskedFetch, client: Client, kept: KeptFetches | None = None, session: FetchSession | None = None
     ) -> FetchResponse:
         """Answers a request that means virtual partitions; returns the response.
 
@@ -97,11 +93,7 @@ class FetchHandler:
         return whole_answer(rests, named, rows)
 
     async def _go_on(
-        self,
-        asked: AskedFetch,
-        client: Client,
-        kept: KeptFetches,
-        session: FetchSession,
+        self, asked: AskedFetch, client: Client, kept: KeptFetches, session: FetchSession
     ) -> FetchResponse:
         """Answers a request that says what has changed in a session."""
         asked = session.go_on(asked)
@@ -114,11 +106,7 @@ class FetchHandler:
         return answer
 
     async def _rows(
-        self,
-        asked: AskedFetch,
-        client: Client,
-        rests: Rests,
-        gate: RequestGate | None = None,
+        self, asked: AskedFetch, client: Client, rests: Rests, gate: RequestGate | None = None
     ) -> tuple[list[NamedTopic], FetchedRows]:
         """Reads; returns what was named, and the rows of those that do not rest."""
         named = rests.name(asked.topics)

@@ -113,9 +113,7 @@ class Gates:
     """
 
     def __init__(
-        self,
-        positions: ReadPositions,
-        ends_of: Callable[[str, tuple[int, ...], int], Awaitable[Mapping[int, int]]],
+        self, positions: ReadPositions, ends_of: Callable[[str, tuple[int, ...], int], Awaitable[Mapping[int, int]]]
     ) -> None:
         self.positions = positions
         self.tally = GateTally()

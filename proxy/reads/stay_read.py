@@ -16,13 +16,7 @@ from kordon.proxy.decisions.events import Given
 from kordon.proxy.ordering.epochs import virtual_epoch
 from kordon.proxy.ordering.lookups import EARLIEST, LATEST
 from kordon.proxy.ordering.physical_reading import log_read_by
-from kordon.proxy.ordering.reading import (
-    ReadingPlace,
-    end_told,
-    may_step_over,
-    past_loss,
-    position_beyond,
-)
+from kordon.proxy.ordering.reading import ReadingPlace, end_told, may_step_over, past_loss, position_beyond
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.reads.committed_read import CommittedRead
 from kordon.proxy.reads.fetch_rows import told_row

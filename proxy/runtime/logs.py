@@ -39,12 +39,7 @@ _JSON: Final[tuple[Processor, ...]] = (
 )
 """A traceback is one field for a machine; for a person the human renderer puts it below the line."""
 
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 
 def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | None = None) -> None:

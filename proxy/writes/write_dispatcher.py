@@ -51,11 +51,7 @@ class WriteDispatcher:
     """
 
     def __init__(
-        self,
-        links: BrokerConnections,
-        leaders: Leaders,
-        lease_alive: Callable[[], bool],
-        journal: Journal = NO_JOURNAL,
+        self, links: BrokerConnections, leaders: Leaders, lease_alive: Callable[[], bool], journal: Journal = NO_JOURNAL
     ) -> None:
         self._leaders = leaders
         self.counts = ProduceCounts()

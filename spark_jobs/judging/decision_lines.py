@@ -36,11 +36,7 @@ def _field(name: str) -> tuple[Any, ...]:
 
 _LINE: Any = msgspec.defstruct(
     "Line",
-    [
-        *sorted((_field(name) for name in _TOLD), key=len),
-        ("evidence", msgspec.Raw, msgspec.Raw()),
-        ("schema", int, 0),
-    ],
+    [*sorted((_field(name) for name in _TOLD), key=len), ("evidence", msgspec.Raw, msgspec.Raw()), ("schema", int, 0)],
     gc=False,
 )
 _NAMES: Final[tuple[str, ...]] = _LINE.__struct_fields__

@@ -88,12 +88,7 @@ physical partition as such, `move` is the layout epoch modulo 256; 32765: a mark
 says of a transaction, as `transaction_events.py` has it; null: nothing."""
 
 KEYS: Final = columns(
-    topic=pl.String,
-    partition=pl.Int32,
-    base_offset=pl.Int64,
-    murmur2=pl.UInt32,
-    crc32=pl.UInt32,
-    fnv1a=pl.UInt32,
+    topic=pl.String, partition=pl.Int32, base_offset=pl.Int64, murmur2=pl.UInt32, crc32=pl.UInt32, fnv1a=pl.UInt32
 )
 """One row per key of a batch that was opened (`key_sample.py`), by its hashes, each once. Null: the batch is of the
 sample, and cannot be opened."""
@@ -113,12 +108,7 @@ newest decision's time when it came. `given_as`: the stream whose readers get it
 shares old partitions (TAKEOVER-SHARES)."""
 
 OF_STREAM: Final = columns(
-    topic=pl.String,
-    partition=pl.Int32,
-    first_offset=pl.Int64,
-    last_offset=pl.Int64,
-    records=pl.Int64,
-    stream=pl.Int32,
+    topic=pl.String, partition=pl.Int32, first_offset=pl.Int64, last_offset=pl.Int64, records=pl.Int64, stream=pl.Int32
 )
 """Batches, each of one stream."""
 

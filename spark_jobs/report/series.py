@@ -85,7 +85,7 @@ class _Stream:
             (
                 (row["move"] or 0, row["admitted_to"], row["partition"], count)
                 for row, count in zip(written, counts, strict=True)
-            ),
+            )
         )
         self._keys: list[tuple[int, int]] = [(move, offset) for move, offset, _, _ in steps]
         self._counts: list[int] = list(accumulate((count for *_, count in steps), max))

@@ -145,10 +145,7 @@ def _layouts(story: Story, x: Scale, top: float) -> Panel:
     points = [(x(row["since_ms"]), y(row["u"])) for row in known]
     if points:
         corners = steps(points, RIGHT)
-        panel.curves = [
-            Curve(style="u area", path=area(corners, y(0))),
-            Curve(style="u line", path=line(corners)),
-        ]
+        panel.curves = [Curve(style="u area", path=area(corners, y(0))), Curve(style="u line", path=line(corners))]
     ends = [*(row["since_ms"] for row in known[1:]), story.clock.end_ms]
     for row, end in zip(known, ends, strict=True):
         left, width = x(row["since_ms"]), x(end) - x(row["since_ms"])

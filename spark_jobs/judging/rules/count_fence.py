@@ -119,11 +119,7 @@ def _grown(new: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
         [stacked(_WRITERS, each).with_columns(is_new=is_new) for each, is_new in ((known, False), (new, True))]
     )
     return both.group_by(_WRITER, maintain_order=True).agg(
-        pl.min("base_offset"),
-        pl.max("last_offset"),
-        pl.sum("records"),
-        pl.min("is_known"),
-        pl.max("seen_ms", "is_new"),
+        pl.min("base_offset"), pl.max("last_offset"), pl.sum("records"), pl.min("is_known"), pl.max("seen_ms", "is_new")
     )
 
 

@@ -69,11 +69,7 @@ _POINT: Final = columns(
 _SEEN: Final = columns(_POINT, first=pl.Int64)
 """The newest of a member; `first` is the number of its first decision."""
 _COMPARED: Final = columns(
-    _POINT,
-    other_number=pl.Int64,
-    other_member=pl.String,
-    other_generation=pl.Int64,
-    other_point=pl.Int64,
+    _POINT, other_number=pl.Int64, other_member=pl.String, other_generation=pl.Int64, other_point=pl.Int64
 )
 """With what it was held against, of the same worker."""
 _WAITING: Final = columns(_COMPARED, seen_ms=pl.Int64)
@@ -109,10 +105,7 @@ def _check(facts: Facts, state: State) -> RuleOutcome:
     is_ready = waiting.select(facts.is_late() | (pl.int_range(pl.len(), 0, -1) > MOST_WAITING)).to_series()
     settled = list(_by_owners(waiting.with_columns(is_ready=is_ready).to_dicts(), owners.to_dicts()))
     left = pl.DataFrame([row for row in settled if row["verdict"] is None], schema=_WAITING)
-    wrong = [
-        *_twice_given(told.to_dicts()),
-        *(row for row in [*judged, *settled] if row["verdict"] is not None),
-    ]
+    wrong = [*_twice_given(told.to_dicts()), *(row for row in [*judged, *settled] if row["verdict"] is not None)]
     rows = pl.DataFrame(wrong, schema=columns(_COMPARED, kind=pl.String, verdict=pl.String))
     return RuleOutcome(
         findings=_findings(rows, facts),

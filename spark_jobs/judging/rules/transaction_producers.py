@@ -52,12 +52,7 @@ _UNREAD: Final = 2
 """A part has not been read, or one is forgotten that was open."""
 
 _PLACES: Final = columns(
-    topic=pl.String,
-    partition=pl.Int32,
-    next_offset=pl.Int64,
-    leader_epoch=pl.Int32,
-    known=pl.Int8,
-    unread_ms=pl.Int64,
+    topic=pl.String, partition=pl.Int32, next_offset=pl.Int64, leader_epoch=pl.Int32, known=pl.Int8, unread_ms=pl.Int64
 )
 """How far a log has been read, and what of it is known. `unread_ms`: the newest decision's time when that began."""
 _PRODUCERS: Final = columns(
@@ -198,11 +193,7 @@ def _steps(new: pl.DataFrame, gaps: pl.DataFrame) -> pl.DataFrame:
         .group_by(
             *_WHO, "event_number", "part", pl.col("producer_epoch").alias("epoch"), *_LIVE[1:], maintain_order=True
         )
-        .agg(
-            pl.first("base_offset").alias("first_offset"),
-            pl.last("last_offset", "leader_epoch"),
-            pl.sum("records"),
-        )
+        .agg(pl.first("base_offset").alias("first_offset"), pl.last("last_offset", "leader_epoch"), pl.sum("records"))
         .with_columns(pl.lit(_WRITES_STEP).alias("kind"), pl.col("first_offset").alias("offset"))
     )
     # a gap lies in front of the batch at its offset

@@ -12,9 +12,7 @@ from kordon.spark_jobs.judging.summaries.summary import Summary, grouped, longs
 from kordon.spark_jobs.judging.tables import stacked
 
 _READ_DECISIONS: Final = columns(
-    log_partition=pl.Int32,
-    kind=pl.String,
-    **longs("decisions", "first_offset", "last_offset", "first_ms", "last_ms"),
+    log_partition=pl.Int32, kind=pl.String, **longs("decisions", "first_offset", "last_offset", "first_ms", "last_ms")
 )
 _FIRST: Final = ("first_offset", "first_ms")
 
