@@ -18,6 +18,8 @@ RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
 _LIMIT_BYTES: Final = 1 << 24
+_SET: Final = 0
+_GROUP_RESOURCE: Final = 32
 _PATIENCE_SECONDS: Final = 60
 
 
@@ -154,6 +156,21 @@ class ShareMember:
         if answer.error_code == 0:
             self.epoch += 1
         return answer
+
+
+def configure_group(connection: PlainConnection, group: str, values: Mapping[str, str]) -> None:
+    """Gives a share group these configs, and waits until they are described: brokers learn of them a moment later."""
+    rows = [{"name": name, "config_operation": _SET, "value": value} for name, value in values.items()]
+    resource = {"resource_type": _GROUP_RESOURCE, "resource_name": group, "configs": rows}
+    told = connection.ask(apis.INCREMENTAL_ALTER, 1, {"resources": [resource], "validate_only": False})
+    assert told.responses[0].error_code == 0
+
+    def are_described() -> bool:
+        named = {"resource_type": _GROUP_RESOURCE, "resource_name": group, "configuration_keys": [*values]}
+        [found] = connection.ask(apis.DESCRIBE_CONFIGS, 1, {"resources": [named]}).results
+        return {each.name: each.value for each in found.configs} == values
+
+    wait_until(f"the configs of {group} are described", are_described, _PATIENCE_SECONDS)
 
 
 def given(answer: Any) -> list[Got]:

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from kordon.codecs import apis
 from kordon.testing.cluster import Cluster
 from kordon.testing.jars import kafka_version
 from kordon.testing.java_members import JavaMembers
 from kordon.testing.managed_clients import create_managed, create_ordinary
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
+from kordon.testing.share_member import configure_group
 from kordon.testing.waiting import wait_until
 
 pytestmark = [
@@ -23,7 +23,6 @@ pytestmark = [
 ]
 
 PATIENCE = 90
-GROUP_RESOURCE, SET = 32, 0
 RECORDS = 60
 
 
@@ -57,10 +56,7 @@ def test_share_consumers_work_on_topics_that_are_not_managed(
     create_managed(proxy.bootstrap, "shared")
     create_ordinary(proxy.bootstrap, "open", 2)
     with PlainConnection(open_cluster.bootstrap()) as connection:
-        config = {"name": "share.auto.offset.reset", "config_operation": SET, "value": "earliest"}
-        group = {"resource_type": GROUP_RESOURCE, "resource_name": "sharers", "configs": [config]}
-        told = connection.ask(apis.INCREMENTAL_ALTER, 1, {"resources": [group], "validate_only": False})
-        assert told.responses[0].error_code == 0
+        configure_group(connection, "sharers", {"share.auto.offset.reset": "earliest"})
     members.join("mixed", "open,shared")
     for name in ("one", "two"):
         members.join(name, "open")

@@ -7,14 +7,13 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Producer
 
-from kordon.codecs import apis
 from kordon.codecs.error_codes import Code
 from kordon.testing.cluster import Cluster
 from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, create_ordinary, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
-from kordon.testing.share_member import ACCEPT, REJECT, RELEASE, RENEW, Got, ShareMember, errors, given
+from kordon.testing.share_member import ACCEPT, REJECT, RELEASE, RENEW, Got, ShareMember, configure_group, errors, given
 from kordon.testing.waiting import wait_until
 
 pytestmark = [
@@ -23,7 +22,6 @@ pytestmark = [
 ]
 
 PATIENCE = 60
-SET, GROUP_RESOURCE = 0, 32
 SERVES = {"ordering": {"share_groups": True}}
 
 
@@ -39,11 +37,8 @@ def new_group(proxy: ProxyProcess, **configs: str) -> str:
     """Returns the name of a group that begins at the earliest record."""
     name = f"sharers-{uuid4().hex[:8]}"
     values = {"share.auto.offset.reset": "earliest", **configs}
-    rows = [{"name": each, "config_operation": SET, "value": value} for each, value in values.items()]
-    group = {"resource_type": GROUP_RESOURCE, "resource_name": name, "configs": rows}
     with PlainConnection(proxy.bootstrap) as connection:
-        told = connection.ask(apis.INCREMENTAL_ALTER, 1, {"resources": [group], "validate_only": False})
-    assert told.responses[0].error_code == 0
+        configure_group(connection, name, values)
     return name
 
 
@@ -68,7 +63,7 @@ def test_a_keys_next_record_is_given_when_the_one_before_is_done(proxies: list[P
     with ShareMember(one.bootstrap, group) as first, ShareMember(two.bootstrap, group) as second:
         [topic_id] = first.join("in-order")
         second.join("in-order")
-        had = given(first.fetch({topic_id: [3]}, max_wait_ms=5_000))
+        had = first.take(least=4, named={topic_id: [3]})
         assert values(had) == ["a1", "b1", "n1", "n2"]
         assert given(second.fetch({topic_id: [3]})) == []
         told = first.acknowledge([(had[0], ACCEPT), (had[2], ACCEPT)])
@@ -87,7 +82,7 @@ def test_what_is_released_comes_again_first_and_counts(proxies: list[ProxyProces
     group = new_group(one)
     with ShareMember(one.bootstrap, group) as first, ShareMember(two.bootstrap, group) as second:
         [topic_id] = first.join("released")
-        [had] = given(first.fetch({topic_id: [3]}, max_wait_ms=5_000))
+        [had] = first.take(named={topic_id: [3]})
         assert given(second.fetch({topic_id: [3]})) == []
         assert errors(second.fetch(said=[(had, ACCEPT)])) == [(0, Code.INVALID_RECORD_STATE)]
         told = first.acknowledge([(had, RENEW)], is_renew_ack=True)
@@ -108,7 +103,7 @@ def test_the_end_of_a_members_connection_gives_back_what_it_has(proxies: list[Pr
         with ShareMember(one.bootstrap, group) as first:
             [topic_id] = first.join("gone")
             second.join("gone")
-            assert values(given(first.fetch({topic_id: [3]}, max_wait_ms=5_000))) == ["a1"]
+            assert values(first.take(named={topic_id: [3]})) == ["a1"]
             assert given(second.fetch({topic_id: [3]})) == []
         [had] = second.take()
         assert (had.value, had.tries) == (b"a1", 2)
@@ -130,7 +125,7 @@ def test_forged_requests_are_refused_as_brokers_do(proxies: list[ProxyProcess]) 
     group = new_group(one)
     with ShareMember(one.bootstrap, group) as first, ShareMember(two.bootstrap, group) as forger:
         [topic_id] = first.join("forged")
-        [had] = given(first.fetch({topic_id: [3]}, max_wait_ms=5_000))
+        [had] = first.take(named={topic_id: [3]})
         forger.id, forger.epoch = first.id, first.epoch
         assert forger.fetch(said=[(had, ACCEPT)]).error_code == Code.SHARE_SESSION_NOT_FOUND
         assert first.fetch().error_code == Code.SHARE_SESSION_NOT_FOUND  # its broker's session was ended by that
@@ -160,7 +155,7 @@ def test_tools_see_and_change_where_a_group_stands(proxies: list[ProxyProcess]) 
 
     with ShareMember(one.bootstrap, group) as member:
         [topic_id] = member.join("told")
-        [had] = given(member.fetch({topic_id: [3]}, max_wait_ms=5_000))
+        [had] = member.take(named={topic_id: [3]})
         assert errors(member.fetch(said=[(had, ACCEPT)], max_records=0)) == [(0, 0)]
         assert [stands(each) for each in proxies] == [(1, 1), (1, 1)]
         member.leave()
@@ -176,7 +171,7 @@ def test_tools_see_and_change_where_a_group_stands(proxies: list[ProxyProcess]) 
         assert connection.ask(42, 2, {"groups_names": [group]}).results[0].error_code == 0
     with ShareMember(two.bootstrap, group) as member:
         member.join("told")
-        [again] = given(member.fetch({topic_id: [3]}, max_wait_ms=5_000))
+        [again] = member.take(named={topic_id: [3]})
         assert (again.value, again.tries) == (b"a1", 1)
 
 
