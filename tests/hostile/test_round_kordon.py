@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import pytest
 from confluent_kafka import Producer
@@ -20,7 +21,7 @@ from kordon.testing.cluster_links import links_to
 from kordon.testing.managed_clients import Sender, create_managed, read_to_ends, resize
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.short_leases import LEASE_SECONDS, PROGRAM
-from kordon.testing.waiting import wait_until
+from kordon.testing.waiting import until, wait_until
 
 pytestmark = pytest.mark.broker
 
@@ -71,11 +72,12 @@ async def test_nobody_waits_for_an_alien_and_no_proxy_ends_by_it(unled_cluster: 
                 await joined.wait()
             await asyncio.to_thread(resize(admin, "besieged", 6).result, 60)
             assert not any(task.done() for task in running)
+            alien_members = partial(proxy.metric, "kordon_managed_alien_members")
+            await until("both are counted", lambda: alien_members() == len(running))
             for task in running:
                 task.cancel()
             assert max(line["count"] for line in proxy.events("alien_member")) == len(running)
-            assert proxy.metric("kordon_managed_alien_members") == len(running)
-            assert proxy.metric("kordon_managed_serving") == 1
+            await until("it serves", lambda: proxy.metric("kordon_managed_serving") == 1)
             assert proxy.events("task_failed") == []
 
 

@@ -12,7 +12,8 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kordon.codecs import apis
-from kordon.proxy.config.config import HostPort, Upstream
+from kordon.proxy.config.config import Upstream
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.kafka.batches import Record
 from kordon.proxy.kafka.broker_connections import BrokerConnections
 from kordon.proxy.kafka.brokers import Brokers
@@ -23,7 +24,7 @@ from kordon.proxy.ordering.positions import MemberReport, TopicReport
 from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.testing.cluster import Cluster
 from kordon.testing.cluster_links import links_to
-from kordon.testing.managed_clients import set_configs, write
+from kordon.testing.managed_clients import configure, write
 from kordon.testing.messages.bombs import bomb
 from kordon.testing.plain_connection import PlainConnection
 
@@ -81,7 +82,7 @@ def write_junk(bootstrap: str, topic: str) -> None:
     """Writes it as anybody may whom no ACL forbids it, where brokers take large and compressed batches."""
     large = {"max.message.bytes": str(20 * MB), "compression.type": "producer"}
     admin = AdminClient({"bootstrap.servers": bootstrap})  # lives until it is answered
-    set_configs(admin, topic, large).result(60)
+    configure(admin, topic, large)
     settings = {"bootstrap.servers": bootstrap, "message.max.bytes": 20 * MB}
     write(settings, topic, ({"key": key, "value": value} for key, value in {**JUNK, **OTHERS}.items()))
     with PlainConnection(bootstrap) as broker:

@@ -14,11 +14,11 @@ from kordon.testing.cluster import Cluster
 from kordon.testing.managed_clients import (
     Sender,
     assert_all_once_and_in_order,
+    configure,
     create_managed,
     read_all,
     read_to_ends,
     resize,
-    set_configs,
     write,
 )
 from kordon.testing.messages.bombs import bomb
@@ -137,7 +137,7 @@ def test_no_record_in_the_layouts_harms_more_than_its_topic(unled_cluster: Clust
         create_managed(running.bootstrap, VICTIM)
         before = Sender.sent_for(0.5, running.bootstrap, VICTIM)
         large = {"max.message.bytes": str(20 * MB), "compression.type": "producer"}
-        set_configs(direct, LAYOUTS, large).result(60)
+        configure(direct, LAYOUTS, large)
         layout = last_value(brokers, f"topic/{VICTIM}")
         memory = psutil.Process(running.pid).memory_info().rss
         with writing(running.bootstrap, GOOD, PLAIN) as senders:
