@@ -2,15 +2,16 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from kordon.proxy.config.config import HostPort
+from kordon.proxy.config.host_port import HostPort
 from kordon.proxy.process import admin
 from kordon.proxy.process.admin import AdminServer, fetch_page
 from kordon.testing.ports import free_ports
@@ -67,15 +68,19 @@ async def ask(address: HostPort, path: str, method: str = "GET") -> tuple[int, s
 
 
 async def send(address: HostPort, request: bytes) -> bytes:
-    """Everything that is answered to raw bytes until the end of the connection."""
-    reader, writer = await asyncio.open_connection(address.host, address.port)
-    writer.write(request)
-    try:
-        return await asyncio.wait_for(reader.read(), 60)
-    except ConnectionResetError:
-        return b""
-    finally:
-        writer.close()
+    """Everything that is answered to raw bytes until the end of the connection, also if that is a reset."""
+    return await asyncio.to_thread(_send, address, request)
+
+
+def _send(address: HostPort, request: bytes) -> bytes:
+    answer = b""
+    with socket.create_connection((address.host, address.port), 60) as sock:
+        with suppress(ConnectionError):
+            sock.sendall(request)
+        with suppress(ConnectionError):
+            while data := sock.recv(65_536):
+                answer += data
+    return answer
 
 
 @pytest.mark.parametrize(

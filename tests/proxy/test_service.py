@@ -136,18 +136,25 @@ def test_port_in_use_is_one_line(flags: list[str], addresses: tuple[str, str, st
     assert "in use" in line["error"]
 
 
+def replace(file: Path, text: str) -> None:
+    """Changes a file as a whole: one that is being written may be read while it is still empty, and that is valid."""
+    written = file.with_suffix(".new")
+    written.write_text(text)
+    written.replace(file)
+
+
 def test_file_that_changes_is_reloaded(tmp_path: Path, flags: list[str]) -> None:
     """What can be taken over is, what cannot is named, and a mistake leaves everything as it was."""
     file = tmp_path / "k.yaml"
     file.write_text("limits: {idle_ms: 5000}\n")
     with Run(*flags, "--config", str(file)) as run:
         run.wait_for("proxy_started")
-        file.write_text("limits: {idle_ms: 60000}\ndrain: {spread_ms: 1}\n")
+        replace(file, "limits: {idle_ms: 60000}\ndrain: {spread_ms: 1}\n")
         assert set(run.wait_for("reloaded")["changed"]) == {"limits.idle_ms", "drain.spread_ms"}
-        file.write_text("limits: {idle_ms: soon}\n")
+        replace(file, "limits: {idle_ms: soon}\n")
         refused = run.wait_for("reload_refused")
         assert refused["problem"].startswith(f"{file}:1:19: limits.idle_ms: must be a whole number")
-        file.write_text("listen: {base_port: 19999}\nlog: {level: debug}\n")
+        replace(file, "listen: {base_port: 19999}\nlog: {level: debug}\n")
         assert run.wait_for("restart_needed")["options"] == ["listen.base_port"]
 
 
