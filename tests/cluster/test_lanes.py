@@ -147,7 +147,9 @@ def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
     (folder / "test_b.py").write_text(WITH_BROKER.format(True))
     (folder / "test_c.py").write_text(STARTS_ONE)
     (folder / "test_d.py").write_text(WITH_SPARK)
-    (folder / "test_f.py").write_text("import pytest\n\npytestmark = pytest.mark.slow\n" + PLAIN.format(True))
+    (folder / "test_f.py").write_text("import pytest\n\n@pytest.mark.slow\n" + PLAIN.format(True))
+    marked = "import pytest\n\npytestmark = [\n    pytest.mark.timeout(9),\n    pytest.mark.slow,\n]\n"
+    (folder / "test_g.py").write_text(f"{marked}raise AssertionError('it is read, and none of it is quick')\n")
     for number in range(6):
         (folder / f"test_e{number}.py").write_text(PLAIN.format(True).replace("test_", f"test_{number}_"))
     done = lanes(folder, "--quick", "--doctest-modules")

@@ -3,6 +3,7 @@
 import asyncio
 import re
 import uuid
+from functools import partial
 
 import pytest
 from click.testing import CliRunner, Result
@@ -51,6 +52,14 @@ async def refused(bootstrap: str, *arguments: str) -> str:
     return result.output
 
 
+async def describes(bootstrap: str, name: str) -> bool:
+    return (await run(bootstrap, "describe", name)).exit_code == 0
+
+
+async def is_refused(why: str, bootstrap: str, *arguments: str) -> bool:
+    return why in (await run(bootstrap, *arguments)).output
+
+
 def producer(bootstrap: str, name: str, count: int) -> SourceProducer:
     return SourceProducer(
         bootstrap_servers=bootstrap, group_id=name, source_partition_count=count, client_id=f"client-of-{name}"
@@ -72,6 +81,7 @@ async def test_a_source_from_its_making_to_its_repair(
     assert "there is no topic" in await refused(bootstrap, "describe", name)
     assert await done(bootstrap, "create", name, "--partitions", "2") == f"{name}: created with 2 partitions\n"
     assert "already" in await refused(bootstrap, "create", name, "--partitions", "2")
+    await until("the broker tells of it", partial(describes, bootstrap, name))
     assert "Dead, 0 members" in await done(bootstrap, "describe", name)
     async with producer(bootstrap, name, 2) as member:
         await member.subscribe()
@@ -85,7 +95,8 @@ async def test_a_source_from_its_making_to_its_repair(
         change = ("alter", name, "--partition", "0", "--restart-at", "12:00:00")
         assert "stop all of them first" in await refused(bootstrap, *change, "--yes")
     assert "2 -> 3 partitions" in await done(bootstrap, "alter", name, "--partitions", "3")
-    assert "no topic can have fewer" in await refused(bootstrap, "alter", name, "--partitions", "2")
+    fewer = ("alter", name, "--partitions", "2")
+    await until("the broker tells of them", partial(is_refused, "no topic can have fewer", bootstrap, *fewer))
     said = await done(bootstrap, *change, answer="y\n")
     assert "An earlier point has data written again" in said
     assert said.endswith(f"{name}-0: group {name} goes on at 12:00:00 (number 2)\n")

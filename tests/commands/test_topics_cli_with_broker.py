@@ -222,10 +222,14 @@ def test_configs_of_a_managed_topic_are_there_for_any_admin_client(proxy: ProxyP
     admin = create(proxy.bootstrap, "cli-configs")
     done("manage", "cli-configs", "--virtual", "6", "--yes", "--bootstrap", proxy.bootstrap)
     resource = ConfigResource(ResourceType.TOPIC, "cli-configs")
-    configs = admin.describe_configs([resource])[resource].result(60)
+
+    def told() -> Any:
+        return admin.describe_configs([resource])[resource].result(60)
+
+    wait_until("it is settled", lambda: told()["kordon.state"].value == "serving 3 of 6, settled")
+    configs = told()
     assert configs["kordon.virtual.partitions"].value == "6"
     assert configs["kordon.undeleted.partition.count"].value == "3"
-    assert configs["kordon.state"].value == "serving 3 of 6, settled"
     assert configs["retention.ms"].value is not None
 
 
@@ -271,8 +275,8 @@ def test_a_topic_with_records_is_managed_and_grown_by_one_file(proxy: ProxyProce
     assert result.exit_code == 0, result.output
     assert result.stdout.count(": done: manage with 12 virtual partitions") == 2
     assert result.stdout.count(": done: grow from 3 to 6 partitions") == 2
-    counts = [explained(proxy, name)["undeleted_partition_count"] for name in ("cli-over-1", "cli-over-2")]
-    assert counts == [6, 6]
+    for name in ("cli-over-1", "cli-over-2"):
+        wait_until("all workers know", partial(is_served, proxy, name, 6))
 
     create(proxy.bootstrap, "cli-over-3")
     Sender.sent_for(0.2, proxy.bootstrap, "cli-over-3")
@@ -306,7 +310,7 @@ def test_topics_become_what_a_file_says_and_a_second_run_has_nothing_to_do(proxy
     assert "cli-new" not in admin.list_topics(timeout=60).topics
     done("apply", str(file), "--yes", *to)
     assert done("apply", str(file), "--yes", *to) == "nothing to do: all topics are as wanted\n"
-    assert explained(proxy, "cli-new")["undeleted_partition_count"] == 6
+    wait_until("all workers know", partial(is_served, proxy, "cli-new", 6))
     topics = AdminClient({"bootstrap.servers": proxy.bootstrap}).list_topics(timeout=60).topics
     assert [len(topics[name].partitions) for name in ("cli-new", "cli-used", "cli-plain")] == [12, 6, 2]
 
@@ -321,4 +325,4 @@ def test_topics_become_what_a_file_says_and_a_second_run_has_nothing_to_do(proxy
     assert (refused.exit_code, "INVALID_CONFIG" in refused.stderr) == (1, True), refused.output
     file.write_text(shrunk)
     assert "shrink from 6 to 4 partitions" in done("apply", str(file), "--yes", *to)
-    assert explained(proxy, "cli-new")["undeleted_partition_count"] == 4
+    wait_until("all workers know", partial(is_served, proxy, "cli-new", 4))

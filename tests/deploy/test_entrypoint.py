@@ -77,7 +77,7 @@ def ask(address: str, *arguments: str) -> tuple[int, str]:
         env=os.environ | {"KORDON_ADMIN__ADDRESS": address},
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=120,
         check=False,
     )
     assert done.stderr == ""

@@ -26,7 +26,7 @@ from kordon.spark_jobs.judging.schema import BATCHES
 from kordon.spark_jobs.judging.shipments import What, of_arrow, unpacked
 from kordon.testing.broker_config import USERS
 from kordon.testing.cluster import Cluster as RealCluster
-from kordon.testing.managed_clients import create_ordinary, read_to_ends, watermarks
+from kordon.testing.managed_clients import create_ordinary, read_to_ends, wait_told_of, watermarks
 from kordon.testing.managed_writes import a_batch
 from kordon.testing.rights import Allowed
 from kordon.testing.waiting import wait_until
@@ -47,13 +47,13 @@ def topic_of(cluster: RealCluster) -> str:
 def produce(cluster: RealCluster, topic: str, count: int, **options: Any) -> None:
     producer = Producer({"bootstrap.servers": cluster.bootstrap(), **options})
     if "transactional.id" in options:
-        producer.init_transactions(30)
+        producer.init_transactions(90)
         producer.begin_transaction()
     for number in range(count):
         producer.produce(topic, key=str(number % 7), value=f"value {number}" * 10, partition=0)
     if "transactional.id" in options:
-        producer.commit_transaction(30)
-    assert producer.flush(30) == 0
+        producer.commit_transaction(90)
+    assert producer.flush(90) == 0
 
 
 def consumed(cluster: RealCluster, topic: str) -> list[int]:
@@ -185,6 +185,7 @@ def test_a_topic_that_is_not_shown_is_no_topic_that_is_not_there(secure_cluster:
     operator = AdminClient({"bootstrap.servers": secure_cluster.bootstrap("PLAINTEXT")})
     topic = f"hidden-{uuid.uuid4().hex[:8]}"
     operator.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+    wait_told_of(operator, topic)
     refusal = f"Not authorized to access topics: [{topic}] (allow the auditor's user"
     login = {"security_protocol": "SASL_PLAINTEXT", "sasl_plain_username": "carol"}
     security = Security.of({**login, "sasl_plain_password": USERS["carol"]})
