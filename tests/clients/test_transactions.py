@@ -147,6 +147,6 @@ def test_growth_within_open_transactions_and_a_killed_proxy_break_no_promise(
                 way.proxies[1].kill()
             time.sleep(_BETWEEN_SECONDS)
 
-    outcome = run(way, clients, change, transactions=10, seed=seed)
+    outcome = run(way, clients, change, transactions=20, seed=seed)
     for client in clients:
         assert outcome.checked.outcomes[client, "committed"] > 20

@@ -46,7 +46,7 @@ def commit_behind_the_last_records(bootstrap: str, topic: str, count: int) -> Ma
     behind: dict[int, int] = {}
     read = 0
     while read < count:
-        (message,) = consumer.consume(1, 30)
+        (message,) = consumer.consume(1, 90)
         behind[message.partition() or 0] = (message.offset() or 0) + 1
         read += 1
     commits = [TopicPartition(topic, v, offset) for v, offset in behind.items()]
