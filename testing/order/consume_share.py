@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection
@@ -52,7 +53,10 @@ class Member:
             "share.acknowledgement.mode": "explicit",
             "topic.metadata.refresh.interval.ms": 1000,
         }
+        self._said: set[tuple[int, int]] = set()
+        """Partitions and offsets of records that it has accepted, and has no answer for."""
         self._consumer = ShareConsumer(config)
+        self._consumer.set_acknowledgement_commit_callback(self._answered)
         self._consumer.subscribe([settings.topic])
 
     def live(self, until: float) -> None:
@@ -74,9 +78,19 @@ class Member:
         is_done = self._chance.random() * 100 >= _RELEASED_PERCENT
         self._note("finished" if is_done else "failed", at)
         self._counted.records += is_done
+        if is_done:
+            self._said.add((at["p"], at["o"]))
         self._consumer.acknowledge(message, AcknowledgeType.ACCEPT if is_done else AcknowledgeType.RELEASE)
         with suppress(KafkaException):  # the record is given again
             self._consumer.commit_async()
+
+    def _answered(self, offsets: Mapping[Any, Collection[int]], error: KafkaException | None) -> None:
+        """Notes what was accepted, and never comes again."""
+        these = {(partition.partition, offset) for partition, those in offsets.items() for offset in those}
+        if error is None:
+            for partition, offset in sorted(these & self._said):
+                self._note("accepted", {"p": partition, "o": offset})
+        self._said -= these
 
     def _note(self, event: str, at: dict[str, Any]) -> None:
         self._recorder.note(event, now_us(), **at)

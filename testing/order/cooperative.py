@@ -5,13 +5,14 @@ answered:
 
     {"e": "started", "t": 4711, "p": 3, "o": 17, "k": "librdkafka-7", "s": 2}
     {"e": "committed", "t": 4712, "at": [[3, 12, [[14, 17]]]]}      partition, stable offset, ranges behind it
+    {"e": "accepted", "t": 4712, "p": 3, "o": 17}                   in place of that, where members acknowledge
 
 What is judged:
 
 - **lost**: acknowledged to its producer, and never finished by the group.
 - **inversion**: started before an earlier record of its key was finished for the first time.
 - **overlap**: two records of a key were worked on at the same time.
-- **again**: started again, though the last commit of its partition covers it.
+- **again**: started again, though the last commit of its partition covers it, or it was accepted.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class Judged:
     repeats: int = 0
     """Records that were finished more than once."""
     commits_with_ranges: int = 0
+    accepted: int = 0
+    """Records of which a member was told that they are done."""
     counts: Counter[str] = field(default_factory=Counter[str])
     """Breaches by name."""
     examples: list[str] = field(default_factory=list[str])
@@ -84,7 +87,10 @@ class _Group:
         """By key, the lowest sequence that is not finished."""
         self._begun: dict[str, dict[tuple[str, int], int]] = {}
         """By key, what is worked on, by member and sequence, and since when."""
+        self._last_begun: dict[str, int] = {}
+        """By key, when that was begun which was begun last of what is finished."""
         self._covered: dict[int, tuple[int, list[list[int]]]] = {}
+        self._accepted: set[Place] = set()
 
     def take(self, member: str, event: dict[str, Any]) -> None:
         """Takes the next event in."""
@@ -95,6 +101,9 @@ class _Group:
                 self._begun.get(event["k"], {}).pop((member, event["s"]), None)
             case "finished":
                 self._finished(member, event)
+            case "accepted":
+                self._accepted.add((event["p"], event["o"]))
+                self.judged.accepted = len(self._accepted)
             case _:
                 for partition, stable, ranges in event["at"]:
                     self._covered[partition] = stable, ranges
@@ -107,6 +116,8 @@ class _Group:
             self.judged.add("inversion", f"{told}, and {self._next.get(key, 0)} is not finished")
         if self._covers(place):
             self.judged.add("again", f"{told}, and {self._covered[place[0]]} is committed")
+        if place in self._accepted:
+            self.judged.add("again", f"{told}, and it was accepted")
         self._begun.setdefault(key, {})[member, sequence] = event["t"]
 
     def _finished(self, member: str, event: dict[str, Any]) -> None:
@@ -117,6 +128,9 @@ class _Group:
         for other, begun in busy.items():
             if begun > since:
                 self.judged.add("overlap", f"{sequence} of {key} by {member} beside {other} at {event['t']}")
+        if self._last_begun.get(key, 0) > since:
+            self.judged.add("overlap", f"{sequence} of {key} by {member} around another one at {event['t']}")
+        self._last_begun[key] = max(since, self._last_begun.get(key, 0))
         if (key, sequence) in self.finished:
             self.judged.repeats += 1
         self.finished.setdefault((key, sequence), event["t"])

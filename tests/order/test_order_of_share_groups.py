@@ -23,6 +23,13 @@ from kordon.testing.proxy_process import ProxyProcess
 SERVES = {"ordering": {"share_groups": True}}
 SET, GROUP_RESOURCE = 0, 32
 LONG_SECONDS = 600
+SHORT_SESSIONS = {
+    "authorizer.class.name": "",
+    "group.share.min.heartbeat.interval.ms": "500", "group.share.heartbeat.interval.ms": "1000",
+    "group.share.min.session.timeout.ms": "2000", "group.share.session.timeout.ms": "6000",
+}  # fmt: skip
+"""A member that is killed keeps its partitions for as long as its session. With 45 s, of twelve members that the
+coordinator knows nine are dead, and most partitions have nobody who reads them."""
 
 pytestmark = [
     pytest.mark.broker,
@@ -45,9 +52,10 @@ def played(plan: Plan, folder: Path, change: Callable[[int], None]) -> Judged:
 
 
 def kept(judged: Judged, least: int) -> None:
-    """No promise was broken, and they were put to the test."""
+    """No promise was broken, and they were put to the test: repeats are of what nobody was told to be done."""
     assert not judged.counts, judged.examples
     assert judged.finished >= least
+    assert judged.accepted > least / 2
 
 
 def test_a_managed_topic_grows_while_members_of_a_share_group_and_a_proxy_are_killed(
@@ -73,10 +81,13 @@ def test_a_managed_topic_grows_while_members_of_a_share_group_and_a_proxy_are_ki
 
 @pytest.mark.deep
 @pytest.mark.timeout(3_600)
-def test_share_groups_go_through_much_trouble(open_cluster: Cluster, tmp_path: Path) -> None:
+def test_share_groups_go_through_much_trouble(tmp_path: Path) -> None:
     """Ten minutes: a member is killed every 5 s, a proxy every 30 s, and the topic grows and shrinks eighteen times."""
-    upstream = open_cluster.bootstrap()
-    with ProxyProcess.start(upstream, config=SERVES) as first, ProxyProcess.start(upstream, config=SERVES) as second:
+    with (
+        Cluster.start(config=SHORT_SESSIONS) as brokers,
+        ProxyProcess.start(brokers.bootstrap(), config=SERVES) as first,
+        ProxyProcess.start(brokers.bootstrap(), config=SERVES) as second,
+    ):
 
         def kill(proxy: ProxyProcess) -> None:
             proxy.kill()
