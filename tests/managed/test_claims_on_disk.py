@@ -43,10 +43,10 @@ def commits_of(seed: int) -> Iterator[Done]:
         hand.take(0, [(at, b"%d" % at, 1, None) for at in range(position, position + room)], position + room)
         position += room
         running += iter(lambda: hand.start(0.0), None)
-        chance.shuffle(running)
-        for entry in running[:ACKNOWLEDGED]:
-            hand.finish(entry)
-        del running[:ACKNOWLEDGED]
+        for _ in range(ACKNOWLEDGED):
+            drawn = chance.randrange(len(running))
+            running[drawn], running[-1] = running[-1], running[drawn]
+            hand.finish(running.pop())
         told = hand.progress(0)
         yield Done(told.stable, told.ranges)
 
