@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,10 @@ _LONG: Final = ("beside", SPARK)
 """Marks of tests that take minutes: each lane begins with their files."""
 _LONGEST: Final = ("test_audit_of_faults.py", "test_simulation.py", "test_service.py")
 """Files of which one process has long to do: if they were begun late, all others would wait for them."""
+_NEVER_QUICK: Final = re.compile(
+    rb"^pytestmark = [^\]\n]*(?:\n [^\]]*)?mark\.(?:broker|deep|programs|slow)\b", re.MULTILINE
+)
+"""How a file of tests says that none of them is quick."""
 _STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
 """How a test starts brokers of its own."""
 _NICENESS: Final = {BESIDE: 5, PLAIN: 10}
@@ -88,6 +93,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if between:
         processes = _QUICK if config.getoption("--quick") else _PROCESSES
         config.pluginmanager.register(Forks(processes, between, lane_of, _NICENESS))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Does not read a file of which nothing is quick, where that is asked for: to read all takes ten seconds more."""
+    is_file = config.getoption("--quick") and collection_path.suffix == ".py"
+    return True if is_file and _NEVER_QUICK.search(collection_path.read_bytes()) else None
 
 
 @pytest.hookimpl(wrapper=True)
