@@ -79,7 +79,7 @@ class Member:
         self._note("finished" if is_done else "failed", at)
         self._counted.records += is_done
         if is_done:
-            self._said.add((at["p"], at["o"]))
+            self._said.add((message.partition(), message.offset()))
         self._consumer.acknowledge(message, AcknowledgeType.ACCEPT if is_done else AcknowledgeType.RELEASE)
         with suppress(KafkaException):  # the record is given again
             self._consumer.commit_async()
