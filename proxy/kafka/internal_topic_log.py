@@ -33,6 +33,7 @@ from kordon.proxy.kafka.ends import PartitionEnds
 from kordon.proxy.kafka.fetch_requests import fetch_committed
 from kordon.proxy.kafka.plain_writer import APPEND_SECONDS, PlainWriter
 from kordon.proxy.kafka.upstream import UpstreamClient
+from kordon.proxy.runtime.clock import clock
 
 log = structlog.get_logger(__name__)
 
@@ -40,6 +41,8 @@ MARK: Final = "mark"
 """Key of the records by which the end is found; they have no value and are given to nobody."""
 END_SECONDS: Final = 30.0
 _ABSENT_POLL_SECONDS: Final = 3.0
+_MISSING_SECONDS: Final = 5.0
+"""For so long brokers must say that a topic is gone: with ZooKeeper, one that has just started knows no topics yet."""
 _FIRST_RETRY_SECONDS: Final = 0.1
 _LAST_RETRY_SECONDS: Final = 5.0
 NO_TOPIC_ID: Final = UUID(int=0)
@@ -79,6 +82,7 @@ class InternalTopicLog:
         self._partition = partition
         self._writer = PlainWriter(brokers, topic, f"{purpose} appends", partition=partition)
         self._topic_id = NO_TOPIC_ID
+        self._missing_since = inf
         self._appeared = asyncio.Event()
         self._moved = asyncio.Event()
         self._marking = asyncio.Lock()
@@ -93,21 +97,34 @@ class InternalTopicLog:
         """Whether there is such a topic: in a cluster without managed topics there is none.
 
         Raises:
-            LogLost: It is not the one that was there before.
-            UpstreamUnavailable: No broker answers.
+            LogLost: It is not the one that was there before, or has been missing for five seconds.
+            UpstreamUnavailable: No broker answers, or one says for the first time that it is missing.
         """
         (found,) = (await self.brokers.metadata([self.topic])).topics
         there = found.error_code == Code.NONE
         # whoever may not see it has not been given the rights that managed topics need: none are managed through here
         if not there and found.error_code not in (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.TOPIC_AUTHORIZATION_FAILED):
             raise UpstreamUnavailable(f"{self.topic}: {name_of(found.error_code)}")
+        if not there:
+            self._note_missing()
+            return False
+        self._missing_since = inf
         topic_id = found.get("topic_id", NO_TOPIC_ID)
-        if self._appeared.is_set() and (not there or topic_id != self._topic_id):
+        if self._appeared.is_set() and topic_id != self._topic_id:
             raise LogLost(f"{self.topic} was deleted")
-        if there:
-            self._topic_id = topic_id
-            self._appeared.set()
-        return there
+        self._topic_id = topic_id
+        self._appeared.set()
+        return True
+
+    def _note_missing(self) -> None:
+        """Raises for a topic that was there: it may be unknown only to a broker that has just started."""
+        if not self._appeared.is_set():
+            return
+        now = clock()
+        self._missing_since = min(self._missing_since, now)
+        if now - self._missing_since < _MISSING_SECONDS:
+            raise UpstreamUnavailable(f"{self.topic} is not known to the broker that was asked")
+        raise LogLost(f"{self.topic} was deleted")
 
     async def follow(self, on_record: Callable[[Record], None]) -> None:
         """Gives every committed record to `on_record`, in order, forever; waits for the topic while there is none.

@@ -304,6 +304,8 @@ class TopicsAdmin:
         if not expected:
             return {}
         nodes = [each.node_id for each in (await self._brokers.metadata([])).brokers]
+        if not nodes:  # with ZooKeeper, one that has just started knows neither brokers nor topics
+            raise UpstreamUnavailable("the broker that was asked knows no brokers yet")
         known = await asyncio.gather(*(self._ids_at(node, expected) for node in nodes))
         found: dict[str, set[UUID]] = {name: {ids[name] for ids in known if name in ids} for name in expected}
         return {name: min(ids, default=None) for name, ids in found.items() if expected[name] not in ids}
