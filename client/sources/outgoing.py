@@ -66,8 +66,8 @@ class TransactionalOutgoing(Outgoing):
     """Data and restart points in one transaction (POINT-WITH-DATA).
 
     Args:
-        settings: Of the group.
-        options: Of the producer.
+        settings: The group's settings.
+        options: The producer's options.
     """
 
     def __init__(self, settings: SourceSettings, options: ProducerOptions) -> None:
@@ -119,7 +119,7 @@ class PlainOutgoing(Outgoing):
     """Data first, and restart points when they are written: at least once.
 
     Args:
-        options: Of the producer.
+        options: The producer's options.
         store: Where restart points are kept.
     """
 

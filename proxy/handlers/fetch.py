@@ -134,8 +134,8 @@ class WalkedFetch(ServedRequest):
     """A Fetch of managed topics only.
 
     Args:
-        asked: What it asks for.
-        session: That it goes on with; None: it names all its partitions.
+        asked: The request.
+        session: The session that the request continues. None: the request names all its partitions.
     """
 
     right = Fetch.right

@@ -34,9 +34,9 @@ class FetchHandler:
     """Answers the Fetch requests of one kind of connections.
 
     Args:
-        gates: Of the worker, where clients speak the dialect and mean physical partitions; None: they mean virtual
-            ones.
-        memory: What may be kept of all connections.
+        gates: The worker's gates, if clients speak the dialect and mean physical partitions. None: they mean virtual
+            partitions.
+        memory: Bounds the memory that is kept for all connections.
         complete: Called where a client gets committed records only.
     """
 
@@ -71,8 +71,8 @@ class FetchHandler:
         """Answers a request that means virtual partitions; returns the response.
 
         Args:
-            kept: Of the client's connection; None: nothing is kept.
-            session: That the request goes on with; None: it names all its partitions.
+            kept: What is kept for the client's connection. None: nothing is kept.
+            session: The session that the request continues. None: the request names all its partitions.
         """
         self._reads.logs.prune()
         if session is not None:

@@ -45,10 +45,10 @@ class FetchSession:
 
     Args:
         asked: The request that begins it.
-        rests: Of its reader.
+        rests: The reader's partitions at rest.
 
     Attributes:
-        epoch: That its next request is to have.
+        epoch: The epoch that the next request must have.
         lock: Held while a request is answered: the next one begins where that ends.
     """
 

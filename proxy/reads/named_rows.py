@@ -18,13 +18,13 @@ class NamedRows:
     """The rows of one topic, as the last request had them.
 
     Args:
-        topic: Of a request.
+        topic: The request's topic.
 
     Attributes:
-        rows: By partition, in the order of the request that came first; of two rows for one the last one counts, as it
-            does for brokers.
+        rows: Rows by partition, in the order of the first request. Of two rows for one partition the last counts, as
+            for brokers.
         begin: The place among them with which the last request began.
-        changed: What the last request had otherwise than the one before, in its order; None: all may be so.
+        changed: The rows that the last request changed, in its order. None: all may have changed.
     """
 
     __slots__ = ("_data", "_numbers", "_version", "begin", "changed", "rows")
