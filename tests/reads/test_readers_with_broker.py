@@ -72,12 +72,18 @@ class Driver:
             "timeout_ms": 10_000,
             "topic_data": [{"name": self.name, "partition_data": [{"index": q, "records": data}]}],
         }
-        leader = (await self.leaders.of(self.name))[q].node_id
-        client = await self.links.to(leader, "write")
-        answer = await client.ask(api(apis.PRODUCE), 8, fields)
-        row = answer.responses[0].partition_responses[0]
+        row = await self.written(q, fields)
+        while row.error_code == Code.NOT_LEADER_OR_FOLLOWER:  # a broker hears of a leader later than another one
+            self.leaders.forget(self.name)
+            row = await self.written(q, fields)
         assert row.error_code == 0, row
         return int(row.base_offset) + int.from_bytes(data[23:27], "big") + 1
+
+    async def written(self, q: int, fields: dict[str, Any]) -> Any:
+        """Asks the leader of a physical partition, as far as it is known, to write; returns the partition's row."""
+        leader = (await self.leaders.of(self.name))[q].node_id
+        client = await self.links.to(leader, "write")
+        return (await client.ask(api(apis.PRODUCE), 8, fields)).responses[0].partition_responses[0]
 
     async def produce(self, v: int, *values: str) -> int:
         """Writes as Kordon does: to the home of `v`, under its identity."""
