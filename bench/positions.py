@@ -10,12 +10,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from statistics import median
+from typing import cast
 
 from kordon.codecs import apis
 from kordon.codecs.messages import request, response
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.ordering.position_records import MemberKey
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, report_fields
 
 GROUP = "readers"
@@ -42,7 +44,7 @@ class Group:
 
     def __init__(self, members: int) -> None:
         self.members = [f"consumer-{number}-8f0e4a7c-4d1c-4e0a-9b62-2f8c1b7b{number:04}" for number in range(members)]
-        self._reports = MemberReports(ReportsInMemory())
+        self._reports = MemberReports(cast(GroupPositions, ReportsInMemory()))
         self._position = 0
 
     async def beat(self, *, moved: bool) -> float:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import Final, Protocol
+from typing import Final
 from uuid import uuid4
 
 from kordon.codecs.bodies import InitProducerIdResponse
@@ -25,8 +25,8 @@ from kordon.codecs.error_codes import Code
 from kordon.proxy.core.errors import UpstreamUnavailable
 from kordon.proxy.ordering import lent_epochs
 from kordon.proxy.ordering.lent_epoch_records import key_of
-from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, EpochClaim, Lent, ProducerIdentity, Refusal
-from kordon.proxy.ordering.lent_table import LentTable
+from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, EpochClaim, ProducerIdentity, Refusal
+from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.runtime.tasks import Tasks
 
@@ -86,28 +86,6 @@ class LendingAnswer:
     code: int = Code.NONE
 
 
-class EpochsLog(Protocol):
-    """The log of the epochs that producers were given (`own_topics/lent_epochs_log.py::LentEpochsLog`)."""
-
-    @property
-    def table(self) -> LentTable:
-        """What is known, as far as has been read."""
-        ...
-
-    @property
-    def problem(self) -> str | None:
-        """Why the log cannot be had."""
-        ...
-
-    async def read_to_end(self) -> None:
-        """Reads all that stands there now; raises UpstreamUnavailable."""
-        ...
-
-    async def write(self, key: str, lent: Lent) -> bool:
-        """Writes a record, and says whether it counts; raises UpstreamUnavailable."""
-        ...
-
-
 class EpochLending:
     """Serves the InitProducerId requests of a worker's clients, as far as they have a transactional id.
 
@@ -115,7 +93,7 @@ class EpochLending:
         clock: Seconds of a monotonic clock.
     """
 
-    def __init__(self, kept: EpochsLog, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, kept: LentEpochsLog, clock: Callable[[], float] = time.monotonic) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many requests came to what."""
         self._kept = kept

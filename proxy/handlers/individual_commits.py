@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 
 from kordon.codecs import apis
@@ -23,8 +22,9 @@ from kordon.proxy.core.interception import Ask
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.handlers.commit_decisions import managed_topic
 from kordon.proxy.kafka.leaders import topics_asked
-from kordon.proxy.ordering.claims import Place, PlaceKey, Said
+from kordon.proxy.own_topics.claims_log import ClaimsLog
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import NO_ID
@@ -50,52 +50,7 @@ _METADATA: Final = route(apis.METADATA, 10)
 """With topic ids; brokers without them have no individual commits."""
 
 
-class GroupLog(Protocol):
-    """The claims of some groups (`own_topics/claims_log.py::ClaimsLog`)."""
-
-    life: int
-    read_to: int
-    """All records before this offset are known."""
-
-    def of(self, place: PlaceKey) -> Place:
-        """Returns what is known of a group and partition by now."""
-        ...
-
-    async def read_to_end(self) -> None:
-        """Returns when all is read that stood in the log; raises `UpstreamUnavailable`."""
-        ...
-
-    async def write(self, said: Iterable[tuple[PlaceKey, Said]], read_to: int) -> None:
-        """Writes records, made when the log had been read so far, and reads them back; raises `UpstreamUnavailable`."""
-        ...
-
-
-class GroupLogs(Protocol):
-    """The claims of all groups (`own_topics/individual_commits.py::IndividualCommits`)."""
-
-    outcomes: Counter[str]
-    """Of commits, by partition (`own_topics/individual_commits.py::OUTCOMES`)."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether no more ranges are to be taken."""
-        ...
-
-    @property
-    def is_wanted(self) -> bool:
-        """Whether requests are to be looked at: such commits are taken here, or may be elsewhere in the cluster."""
-        ...
-
-    def is_read(self, group_id: str) -> bool:
-        """Whether the log of a group's claims is read already: whoever asks for it costs nothing more."""
-        ...
-
-    async def of_group(self, group_id: str) -> GroupLog:
-        """Returns the log of a group's claims; raises `OwnTopicUnfit` and `UpstreamUnavailable`."""
-        ...
-
-
-async def opened(logs: GroupLogs, group_id: str) -> GroupLog | Code:
+async def opened(logs: IndividualCommits, group_id: str) -> ClaimsLog | Code:
     """Returns the log of a group's claims, or with what its partitions are refused."""
     try:
         return await logs.of_group(group_id)

@@ -36,8 +36,6 @@ from kordon.proxy.handlers.commit_decisions import watch_commit
 from kordon.proxy.handlers.face_rows import FaceRows
 from kordon.proxy.handlers.individual_commits import (
     FIRST_VERSION,
-    GroupLog,
-    GroupLogs,
     TopicIds,
     give_turn,
     may_read_group,
@@ -46,6 +44,8 @@ from kordon.proxy.handlers.individual_commits import (
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_INCARNATION, Claim, Done, PlaceKey, Said
 from kordon.proxy.ordering.commit_marks import marked
+from kordon.proxy.own_topics.claims_log import ClaimsLog
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.log_limits import client_log
 from kordon.proxy.topics.names import NO_ID
@@ -74,7 +74,7 @@ class IndividualOffsetCommit(ApiHandler):
     key = apis.OFFSET_COMMIT
     is_always_wanted = True
 
-    def __init__(self, stock: ApiHandler, logs: GroupLogs, journal: Journal, view: View = VIRTUAL) -> None:
+    def __init__(self, stock: ApiHandler, logs: IndividualCommits, journal: Journal, view: View = VIRTUAL) -> None:
         self.stock = stock
         self.logs = logs
         self.journal = journal
@@ -192,11 +192,11 @@ class _Commit(ConferredRequest):
         else:
             row.place = PlaceKey(self._value.group_id, topic_id, row.asked.partition_index)
 
-    def _is_newest(self, row: _Row, known: GroupLog) -> bool:
+    def _is_newest(self, row: _Row, known: ClaimsLog) -> bool:
         assert row.place is not None
         return row.asked.incarnation == known.of(row.place).incarnation != NO_INCARNATION
 
-    async def _log(self, ask: Ask) -> GroupLog | None:
+    async def _log(self, ask: Ask) -> ClaimsLog | None:
         """Returns the group's log; None: there is no row for it, or all of these are refused."""
         logs, group_id = self._handler.logs, self._value.group_id
         if not any(self._open()) or not (logs.is_read(group_id) or await self._asked_right(ask)):
@@ -216,7 +216,7 @@ class _Commit(ConferredRequest):
                 row.code = Code.GROUP_AUTHORIZATION_FAILED
         return self._may_read
 
-    async def _look_for_older(self, known: GroupLog, ask: Ask) -> None:
+    async def _look_for_older(self, known: ClaimsLog, ask: Ask) -> None:
         """Refuses rows whose incarnation has ended, when the log was read to its end."""
         try:
             if not all(self._is_newest(row, known) for row in self._open()) and await self._asked_right(ask):
@@ -278,7 +278,7 @@ class _Commit(ConferredRequest):
         if watch is not None:
             watch.told(self._response(codes))
 
-    async def _claim(self, known: GroupLog, life: int) -> None:
+    async def _claim(self, known: ClaimsLog, life: int) -> None:
         """Writes what is new of the rows that the coordinator has accepted."""
         taken, read_to = list(self._open()), known.read_to  # what comes from here on is in no record that is made here
         new: dict[int, Claim] = {}
@@ -302,7 +302,7 @@ class _Commit(ConferredRequest):
             if not row.code or row.code == Code.MAX_INDIVIDUAL_COMMIT_REACHED:
                 self._note(row, new[id(row)])
 
-    def _fit(self, row: _Row, known: GroupLog) -> Claim:
+    def _fit(self, row: _Row, known: ClaimsLog) -> Claim:
         """Makes the record of a row; returns what is new in it."""
         assert row.place is not None
         place = known.of(row.place)
@@ -312,7 +312,7 @@ class _Commit(ConferredRequest):
         row.said = place.to_write(row.asked.incarnation, fitting.done, now_ms())
         return Claim(row.asked.incarnation, place.done.missing(fitting.done))
 
-    def _settle(self, row: _Row, known: GroupLog, life: int) -> None:
+    def _settle(self, row: _Row, known: ClaimsLog, life: int) -> None:
         if known.life != life:
             row.code = Code.COORDINATOR_LOAD_IN_PROGRESS
         elif not self._is_newest(row, known):

@@ -28,8 +28,6 @@ from kordon.proxy.core.interception import Ask
 from kordon.proxy.handlers.api_handler import ApiHandler, ConferredRequest, Handled, HeldRequest, parse_request
 from kordon.proxy.handlers.individual_commits import (
     FIRST_VERSION,
-    GroupLog,
-    GroupLogs,
     TopicIds,
     may_read_group,
     opened,
@@ -38,6 +36,8 @@ from kordon.proxy.handlers.offset_fetch import DialectOffsetFetch, OffsetFetch
 from kordon.proxy.ordering import claims
 from kordon.proxy.ordering.claims import MOST_INCARNATION, NO_INCARNATION, Begun, PlaceKey, Seen, Start
 from kordon.proxy.ordering.commit_marks import read_mark
+from kordon.proxy.own_topics.claims_log import ClaimsLog
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.topics.names import NO_ID
 from kordon.proxy.topics.views import VIRTUAL, View
 
@@ -54,7 +54,7 @@ class IndividualOffsetFetch(ApiHandler):
     key = apis.OFFSET_FETCH
     is_always_wanted = True
 
-    def __init__(self, stock: _Stock, logs: GroupLogs, view: View = VIRTUAL) -> None:
+    def __init__(self, stock: _Stock, logs: IndividualCommits, view: View = VIRTUAL) -> None:
         self.stock = stock
         self.logs = logs
         self.view = view
@@ -93,7 +93,7 @@ class _Fetch(ConferredRequest):
         self._named = {group.group_id for group in value.groups if group.topics is not None}
         """Groups of which partitions are named."""
         self._ids = TopicIds(held.topics, handler.view)
-        self._logs: dict[str, GroupLog] = {}
+        self._logs: dict[str, ClaimsLog] = {}
         self._refused: dict[str, Code] = {}
         """By group, why it has no log: its partitions are refused."""
         self._lives: dict[str, int] = {}
@@ -172,7 +172,7 @@ class _Fetch(ConferredRequest):
     async def _read_logs(self) -> None:
         """Reads all logs to their ends; one that cannot be read has its partitions refused."""
 
-        async def read(group_id: str, known: GroupLog) -> None:
+        async def read(group_id: str, known: ClaimsLog) -> None:
             try:
                 await known.read_to_end()
             except UpstreamUnavailable:

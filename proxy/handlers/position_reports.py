@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from kordon.codecs import apis
 from kordon.codecs.bodies import ConsumerGroupPositionRequest as Request
@@ -33,7 +33,8 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.position_decisions import decisions_of, known_before
 from kordon.proxy.handlers.rosters import ASK_SECONDS, Roll, Rosters
 from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey
-from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, Positions, TopicReport
+from kordon.proxy.ordering.positions import UNKNOWN, MemberReport, TopicReport
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.runtime.log_limits import client_log
 
@@ -54,28 +55,6 @@ as the coordinator says or because it cannot be meant; the log cannot be read or
 
 class Malformed(Exception):  # noqa: N818 - what a request is
     """Raised for a request that cannot be meant; says why."""
-
-
-class ReportLog(Protocol):
-    """The log of reports (`own_topics/group_positions.py::GroupPositions`)."""
-
-    @property
-    def positions(self) -> Positions:
-        """What is known by now."""
-        ...
-
-    @property
-    def is_current(self) -> bool:
-        """Whether that is all there is."""
-        ...
-
-    async def ready(self, timeout: float) -> None:
-        """Waits until it is; raises `UpstreamUnavailable` if it is not within so many seconds."""
-        ...
-
-    async def say(self, reports: Mapping[MemberKey, MemberReport | None]) -> None:
-        """Writes reports, which are known when it returns; raises `UpstreamUnavailable` where that cannot be said."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +96,7 @@ class MemberReports:
         now_ms: Milliseconds since 1970.
     """
 
-    def __init__(self, kept: ReportLog, now_ms: Callable[[], int] = now_ms, journal: Journal = NO_JOURNAL) -> None:
+    def __init__(self, kept: GroupPositions, now_ms: Callable[[], int] = now_ms, journal: Journal = NO_JOURNAL) -> None:
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         """How many reports came to what."""
         self._kept = kept

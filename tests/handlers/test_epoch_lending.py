@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from kordon.proxy.handlers.epoch_lending import EpochLending, LendingAnswer, Len
 from kordon.proxy.ordering.lent_epoch_records import key_of
 from kordon.proxy.ordering.lent_epochs import CALL_SECONDS, TAKE_OVER_SECONDS, EpochClaim, Lent, ProducerIdentity
 from kordon.proxy.ordering.lent_table import LentTable
+from kordon.proxy.own_topics.lent_epochs_log import LentEpochsLog
 
 ID = "orders-writer"
 KEY = key_of(ID)
@@ -61,6 +63,11 @@ class InMemory:
         return counts
 
 
+def lending_of(kept: InMemory, records: Records) -> EpochLending:
+    """What serves the clients of the proxy that reads it so."""
+    return EpochLending(cast(LentEpochsLog, kept), lambda: records.now)
+
+
 class Broker:
     """A coordinator without KIP-360."""
 
@@ -99,7 +106,7 @@ def broker() -> Broker:
 
 @pytest.fixture
 def lending(records: Records, kept: InMemory) -> EpochLending:
-    return EpochLending(kept, lambda: records.now)
+    return lending_of(kept, records)
 
 
 def given(epoch: int) -> LendingAnswer:
@@ -136,7 +143,7 @@ async def test_a_claim_stands_in_the_log_before_the_broker_is_called(
 
 async def test_of_two_proxies_one_calls(records: Records, broker: Broker) -> None:
     """The other has its client ask again, until a claim that nobody settles is old."""
-    one, other = (EpochLending(InMemory(records), lambda: records.now) for _ in range(2))
+    one, other = (lending_of(InMemory(records), records) for _ in range(2))
     broker.held = asyncio.Event()
     serving = asyncio.ensure_future(one.serve(ID, None, broker.call))
     await broker.called.wait()
@@ -151,7 +158,7 @@ async def test_of_two_proxies_one_calls(records: Records, broker: Broker) -> Non
 
 async def test_of_two_claims_at_once_one_counts(records: Records, broker: Broker) -> None:
     """Both proxies have seen none before. One calls the broker, and the other one's client asks again."""
-    two = [EpochLending(InMemory(records), lambda: records.now) for _ in range(2)]
+    two = [lending_of(InMemory(records), records) for _ in range(2)]
     broker.held = asyncio.Event()
     serving = [asyncio.ensure_future(each.serve(ID, None, broker.call)) for each in two]
     done, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
@@ -260,7 +267,7 @@ async def test_without_a_log_new_instances_go_on_as_without_kordon(
 async def test_a_full_table_takes_up_no_more(records: Records, broker: Broker) -> None:
     """Ids that are known go on."""
     kept = InMemory(records, most_ids=1)
-    lending = EpochLending(kept, lambda: records.now)
+    lending = lending_of(kept, records)
     assert await lending.serve(ID, None, broker.call) == given(0)
     assert (await lending.serve("other", None, broker.call)).outcome is LendingOutcome.UNRECORDED
     assert await lending.serve("other", ProducerIdentity(7, 1), broker.call) == LendingAnswer(

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -24,6 +24,7 @@ from kordon.proxy.handlers.offset_fetch import OffsetFetch
 from kordon.proxy.ordering.claims import Claim, Claims, Done, Place, PlaceKey, Said, Start
 from kordon.proxy.ordering.commit_marks import marked, read_mark
 from kordon.proxy.own_topics.compacted_topic import OwnTopicUnfit
+from kordon.proxy.own_topics.individual_commits import IndividualCommits
 from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.names import NO_ID
@@ -105,8 +106,9 @@ class Stage:
         self.logs = Logs(self.log)
         self.noted = Noted()
         journal = self.noted.journal
-        commit = IndividualOffsetCommit(OffsetCommit(), self.logs, journal)
-        fetch = IndividualOffsetFetch(OffsetFetch(takes_marks_off=True), self.logs)
+        logs = cast(IndividualCommits, self.logs)
+        commit = IndividualOffsetCommit(OffsetCommit(), logs, journal)
+        fetch = IndividualOffsetFetch(OffsetFetch(takes_marks_off=True), logs)
         self.guard = guard_of(ManagedTopics(), [commit, fetch], journal=journal)
         self.committed: dict[int, tuple[int, str]] = {}
         """By partition, what the coordinator has."""

@@ -1,9 +1,12 @@
 """What of the reports of groups is noted: positions that rose, and those that fell."""
 
+from typing import cast
+
 from kordon.codecs.decision import Kind
 from kordon.codecs.error_codes import Code
 from kordon.proxy.handlers.position_reports import MemberReports
 from kordon.proxy.ordering.position_records import MemberKey
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.testing.noted import Noted
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, asked, report_fields, served
 
@@ -16,7 +19,7 @@ class Worker:
     def __init__(self) -> None:
         self.kept = ReportsInMemory()
         self.noted = Noted()
-        self.reports = MemberReports(self.kept, lambda: 1, self.noted.journal)
+        self.reports = MemberReports(cast(GroupPositions, self.kept), lambda: 1, self.noted.journal)
         self.client = self.noted.journal.connected("User:ann")
         self.noted.journal.named(self.client, "sdk", "User:ann")
 

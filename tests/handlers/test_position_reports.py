@@ -1,6 +1,7 @@
 """What becomes of one ConsumerGroupPosition request: refused, kept or put off, and what is asked of brokers for it."""
 
 import json
+from typing import cast
 
 import pytest
 
@@ -11,6 +12,7 @@ from kordon.proxy.core.answers import body_of
 from kordon.proxy.handlers.consumer_group_position import ConsumerGroupPosition, ServedReport
 from kordon.proxy.handlers.position_reports import MemberReports, Reported
 from kordon.proxy.ordering.position_records import MOST_ROWS, MemberKey, place_of
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.testing.handled import held
 from kordon.testing.positions_in_memory import ReportsInMemory, answer, asked, report_fields, served
@@ -25,7 +27,7 @@ class Worker:
     def __init__(self) -> None:
         self.kept = ReportsInMemory()
         self.now_ms = 1_000_000_000_000
-        self.reports = MemberReports(self.kept, lambda: self.now_ms)
+        self.reports = MemberReports(cast(GroupPositions, self.kept), lambda: self.now_ms)
 
     async def tell(self, place: MemberKey, owned: dict[int, int], members: str = "ab", sequence: int = 1) -> int:
         """Has a member of a group report; returns the error code."""
@@ -105,7 +107,7 @@ async def test_a_member_that_reported_elsewhere_meanwhile_is_not_taken_for_one_t
     """It has joined after the group was asked for, and reported through another proxy: nobody knows it to be gone."""
     await worker.tell(A, {0: 40}, "a")
     decision = asked(worker.reports, report_fields(B, {1: 1}))
-    elsewhere = MemberReports(worker.kept)
+    elsewhere = MemberReports(cast(GroupPositions, worker.kept))
     answer(decision, "ab")
     new = asked(elsewhere, report_fields(C, {2: 7}))
     answer(new, "abc")
