@@ -63,7 +63,7 @@ class WritesInMemory:
         self.topics.add(self.topic)
         self.dispatcher = WriteDispatcher(self.broker, self.leaders, lambda: self.alive, journal)
         self.client = journal.connected()
-        self._service = Produce(self.topics, self.dispatcher, view)
+        self.produces = Produce(self.topics, self.dispatcher, view)
         self._patience = asyncio.timeout(_PATIENCE_SECONDS)
         self._written: dict[tuple[int, bytes], int] = {}
 
@@ -91,9 +91,13 @@ class WritesInMemory:
         layout_epoch: int = -1,
     ) -> asyncio.Task[int]:
         """Has the client write a batch; returns what becomes the error code that it is told."""
-        part = PartitionData(v, memoryview(bytearray(batch)))
-        asked = ProduceRequest(None, acks, timeout_ms, [TopicData(NAME, None, [part], count, layout_epoch)])
-        return asyncio.ensure_future(self._code_of(asked))
+        asked = self._asked({v: batch}, acks, timeout_ms)
+        topic = asked.topic_data[0]._replace(undeleted_partition_count=count, layout_epoch=layout_epoch)
+        return asyncio.ensure_future(self._code_of(asked._replace(topic_data=[topic])))
+
+    def write_all(self, batches: Mapping[int, bytes]) -> asyncio.Task[list[int]]:
+        """Has the client write batches in one request; returns what become the error codes that it is told."""
+        return asyncio.ensure_future(self._codes_of(self._asked(batches, -1, 10_000)))
 
     async def rest(self) -> None:
         """Lets everything happen that waits for nothing but its turn."""
@@ -119,9 +123,17 @@ class WritesInMemory:
         rows = [self._append(row.index, bytes(row.records)) for row in asked.body.topic_data[0].partition_data]
         return {"responses": [{"name": NAME, "partition_responses": rows}]}
 
+    def _asked(self, batches: Mapping[int, bytes], acks: int, timeout_ms: int) -> ProduceRequest:
+        parts = [PartitionData(v, memoryview(bytearray(batch))) for v, batch in batches.items()]
+        return ProduceRequest(None, acks, timeout_ms, [TopicData(NAME, None, parts)])
+
     async def _code_of(self, asked: ProduceRequest) -> int:
-        ((_, _, (outcome,)),) = await self._service.write(9, asked, self.client)
-        return int(outcome.error_code)
+        (code,) = await self._codes_of(asked)
+        return code
+
+    async def _codes_of(self, asked: ProduceRequest) -> list[int]:
+        ((_, _, outcomes),) = await self.produces.write(9, asked, self.client)
+        return [int(outcome.error_code) for outcome in outcomes]
 
     def _append(self, q: int, batch: bytes) -> dict[str, int]:
         if self.error_code:

@@ -15,7 +15,7 @@ from kordon.codecs.messages import request
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.rewrite import TakeAnswer
 from kordon.proxy.core.verdicts import Route
-from kordon.proxy.core.waiting import Answer
+from kordon.proxy.core.waiting import Answer, Body, Throttled
 
 _Client_contra = TypeVar("_Client_contra", contravariant=True)
 
@@ -59,6 +59,31 @@ Its argument is the broker's answer to the rest of the request, parsed; None if 
 body of the response, or what makes that, which is called once. It raises SilentWriteFailed where nobody waits for the
 response, and it would be an error: the connection is to end.
 """
+
+
+Tell: TypeAlias = Callable[[Callable[[], Body | Throttled]], None]
+"""Takes what makes an answer. That is called later, when whoever tells has returned."""
+
+
+class EagerAnswering:
+    """An `Answering` that can often begin at once, and then needs no task.
+
+    Args:
+        answer: Answers the request if it has not begun.
+        begin: Begins to answer a request of which the broker is asked no part, if that can be done at once. Its
+            argument is called once, perhaps before `begin` returns, when it is known what is answered. `begin` returns
+            what is to be called if the client goes away before that. None: nothing has begun.
+    """
+
+    __slots__ = ("_answer", "begin")
+
+    def __init__(self, answer: Answering, begin: Callable[[Tell], Callable[[], None] | None]) -> None:
+        self._answer = answer
+        self.begin = begin
+
+    def __call__(self, part: Awaitable[Any] | None) -> Awaitable[Answer]:
+        """Answers the request; see `Answering`."""
+        return self._answer(part)
 
 
 @dataclass(frozen=True, slots=True)

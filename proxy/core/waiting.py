@@ -48,6 +48,7 @@ class Awaits(Enum):
 
 BROKER: Final = Awaits.BROKER
 """For what is done with each frame: a member costs more to look up in its class than a call does."""
+SERVICE: Final = Awaits.SERVICE
 _FROM_BROKER: Final = (Awaits.BROKER, Awaits.QUESTION, Awaits.PART)
 
 

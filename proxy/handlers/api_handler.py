@@ -17,7 +17,7 @@ from kordon.codecs.messages import request, response
 from kordon.codecs.primitives import RowBudget
 from kordon.codecs.row import Row
 from kordon.proxy.access.client_quotas import ClientQuotas
-from kordon.proxy.core.interception import Announce, Ask, Question, Translate
+from kordon.proxy.core.interception import Announce, Ask, Question, Tell, Translate
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.other_refusals import OtherRefusals
@@ -99,6 +99,19 @@ class HeldRequest:
         """Returns how many rows of the request may be read."""
         return RowBudget(self.shared.most_rows)
 
+    def join_line(self) -> None:
+        """Says that the request has batches for managed topics; those of later ones come behind them."""
+        self.told.unqueued.add(self)
+
+    def leave_line(self) -> None:
+        """Says that all of its batches are queued, or never will be."""
+        self.told.unqueued.discard(self)
+
+    @property
+    def is_first_in_line(self) -> bool:
+        """Whether no batches of earlier requests are still to be queued; it is in the line itself."""
+        return len(self.told.unqueued) == 1
+
     def read(self) -> Any:
         """Reads the request; raises WireError."""
         return parse_request(self.route, self.body, self.budget())
@@ -140,6 +153,10 @@ class ServedRequest(ABC):
     def refuse(self, codes: Mapping[str, int]) -> ServedRequest:
         """Returns the request with some topics refused; `codes` has their error codes by name."""
         raise NotImplementedError(codes)
+
+    def begin(self, tell: Tell) -> Callable[[], None] | None:
+        """Begins to answer it at once, if that can be; see `interception.EagerAnswering`."""
+        return None
 
     @abstractmethod
     async def answer(self, part: BrokerPart) -> Answer:

@@ -20,7 +20,16 @@ from uuid import UUID
 from kordon.codecs.error_codes import Code
 from kordon.codecs.messages import response
 from kordon.codecs.row import Row
-from kordon.proxy.core.interception import Announce, Ask, Confer, Decision, Serve, Translate
+from kordon.proxy.core.interception import (
+    Announce,
+    Ask,
+    Confer,
+    Decision,
+    EagerAnswering,
+    Serve,
+    Tell,
+    Translate,
+)
 from kordon.proxy.core.rewrite import TakeAnswer
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Answer
@@ -124,7 +133,9 @@ class Guard:
     def _serve(self, route: Route, asked: ServedRequest) -> Serve:
         """Has a request answered once the client's rights are known."""
         key = route.api.key
-        known_anyway = Serve(partial(self._answer, key, asked), asked.rest, asked.questions)
+        known_anyway = Serve(
+            EagerAnswering(partial(self._answer, key, asked), partial(self._begin, asked)), asked.rest, asked.questions
+        )
         if not self._needed():
             return known_anyway
         names = frozenset(asked.names()) if asked.right is not None else frozenset[str]()
@@ -132,7 +143,9 @@ class Guard:
             return known_anyway
         question, known = self._rights.ask(names - {""})
         questions = (*asked.questions, question) if question is not None else asked.questions
-        return Serve(partial(self._answer_if_allowed, key, asked, names, known), asked.rest, questions)
+        answer = partial(self._answer_if_allowed, key, asked, names, known)
+        begin = partial(self._begin_if_allowed, asked, names, known)
+        return Serve(EagerAnswering(answer, begin), asked.rest, questions)
 
     async def _answer_if_allowed(
         self,
@@ -145,12 +158,26 @@ class Guard:
         """Refuses what the client may not have, and answers the rest."""
         if known is not None:
             await known
-        codes = {name: self._rights.of(name, asked.right) for name in names} if asked.right is not None else {}
-        denied = {name: code for name, code in codes.items() if code}
+        denied = self._denied(asked, names)
         if denied:
             self._record(api_key, denied, rule="RIGHTS-FIRST")
             asked = asked.refuse(denied)
         return await self._answer(api_key, asked, part)
+
+    def _denied(self, asked: ServedRequest, names: frozenset[str]) -> dict[str, int]:
+        """Returns the error codes of the topics that the client may not have."""
+        codes = {name: self._rights.of(name, asked.right) for name in names} if asked.right is not None else {}
+        return {name: code for name, code in codes.items() if code}
+
+    def _begin(self, asked: ServedRequest, tell: Tell) -> Callable[[], None] | None:
+        """Begins to answer at once; None: something may have to be refused, or it takes a task."""
+        return None if self._topics.unserved and asked.needs_layouts else asked.begin(tell)
+
+    def _begin_if_allowed(
+        self, asked: ServedRequest, names: frozenset[str], known: asyncio.Future[None] | None, tell: Tell
+    ) -> Callable[[], None] | None:
+        """Begins to answer at once if it is known that the client may have all of it."""
+        return None if known is not None or self._denied(asked, names) else self._begin(asked, tell)
 
     async def _answer(self, api_key: int, asked: ServedRequest, part: BrokerPart) -> Answer:
         """Refuses what is not served, and answers the rest."""

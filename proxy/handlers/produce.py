@@ -10,7 +10,8 @@ where they are. Mixed requests are read by the table.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import ClassVar, Final, NamedTuple, TypeAlias
 from uuid import UUID
 
@@ -34,6 +35,7 @@ from kordon.codecs.produce import (
 )
 from kordon.codecs.retag import set_transactional
 from kordon.codecs.row import Row
+from kordon.proxy.core.interception import Tell
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest
@@ -182,6 +184,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         looked = self.look(held.version, held.body, held.budget())
         if not looked.managed:
             return None
+        held.join_line()
         prepared = None
         if self._transactions is not None and looked.request.transactional_id is not None:
             prepared = self._prepare(self._transactions, held, looked.request)
@@ -205,6 +208,12 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
 
     async def told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
         """Returns the response for managed topics; raises SilentWriteFailed for errors that nobody waits for."""
+        try:
+            return await self._told(asked)
+        finally:
+            asked.held.leave_line()
+
+    async def _told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
         if isinstance(asked, MixedProduce) and asked.prepared is not None:
             if not asked.rows:
                 asked.prepared.in_line()
@@ -219,12 +228,18 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         return served
 
     async def write(
-        self, version: int, request: ProduceRequest, client: Client, prepared: PreparedProduce | None = None
+        self,
+        version: int,
+        request: ProduceRequest,
+        client: Client,
+        prepared: PreparedProduce | None = None,
+        queued: Callable[[], None] | None = None,
     ) -> list[TopicOutcomes]:
         """Writes what a request asks for.
 
         Args:
             prepared: The request's prepared transaction. None: it has no transaction that is taken.
+            queued: Called when all batches are queued.
 
         Returns:
             By topic the outcomes of its entries, when all are known. With acks=0 nobody is to be told; it serves to
@@ -235,20 +250,37 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
                 a client may well close its connection behind its last write.
         """
         if prepared is None:
-            takes = self._transactions is not None
-            intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=takes)
-            self._queue(version, request, intake)  # no await before all are queued: requests come in their order
+            intake = self._take_in(version, request, client)  # nothing is awaited before: requests come in their order
         else:
-            intake = await self._take_in(version, request, client, prepared)
+            intake = await self._take_in_prepared(version, request, client, prepared)
+        if queued is not None:
+            queued()
         try:
-            outcomes = iter(await intake.pending.wait())
+            await intake.pending.wait()
         except asyncio.CancelledError:
             if request.acks:
                 self._dispatcher.forsake(intake.taken)
             raise
-        return [(row.name, row.topic_id, [next(outcomes) for _ in row.partition_data]) for row in request.topic_data]
+        return _by_topic(request, intake.pending)
 
-    async def _take_in(
+    def begin(self, held: HeldRequest, request: ProduceRequest, tell: Tell) -> Callable[[], None]:
+        """Queues all batches of a request without a transaction now, and has its answer told; see `write`.
+
+        Returns:
+            What drops the batches that are not sent.
+        """
+        intake = self._take_in(held.version, request, held.client)
+        held.leave_line()
+        intake.pending.tell(partial(tell, partial(_answer, held.version, request, intake.pending)))
+        return partial(self._dispatcher.forsake, intake.taken)
+
+    def _take_in(self, version: int, request: ProduceRequest, client: Client) -> _Intake:
+        takes = self._transactions is not None
+        intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=takes)
+        self._queue(version, request, intake)
+        return intake
+
+    async def _take_in_prepared(
         self, version: int, request: ProduceRequest, client: Client, prepared: PreparedProduce
     ) -> _Intake:
         """Queues the batches of a transaction once it is known whether they may go, in the order of requests."""
@@ -327,11 +359,21 @@ class WalkedProduce(ServedRequest):
                 left.append(row)
         return WalkedProduce(self._handler, self._held, self.request._replace(topic_data=left), refused, self._prepared)
 
+    def begin(self, tell: Tell) -> Callable[[], None] | None:
+        """Queues its batches, if no earlier request's may come in front of them, and the client waits for an answer."""
+        held, is_whole = self._held, self._prepared is None and not self.refused
+        if not (is_whole and self.request.acks and held.is_first_in_line):
+            return None
+        return self._handler.begin(held, self.request, tell)
+
     async def answer(self, part: BrokerPart) -> Answer:
         """Writes what is left; see `Produce.write`."""
-        version = self._held.version
-        written = await self._handler.write(version, self.request, self._held.client, self._prepared)
-        return answer_of(version, self.request.acks, [*written, *self.refused])
+        held, write = self._held, self._handler.write
+        try:
+            written = await write(held.version, self.request, held.client, self._prepared, held.leave_line)
+        finally:
+            held.leave_line()
+        return answer_of(held.version, self.request.acks, [*written, *self.refused])
 
     def _name(self, row: TopicData) -> str:
         return named(row.name, row.topic_id, self._held.topics)
@@ -457,6 +499,16 @@ class _Intake:
         self.pending.place(outcome)
         stream = self._view.stream(outcome.partition)
         self._dispatcher.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
+
+
+def _by_topic(request: ProduceRequest, pending: PendingProduce) -> list[TopicOutcomes]:
+    """Returns what came of all entries of a request, once it is known."""
+    outcomes = iter(pending.known)
+    return [(row.name, row.topic_id, [next(outcomes) for _ in row.partition_data]) for row in request.topic_data]
+
+
+def _answer(version: int, request: ProduceRequest, pending: PendingProduce) -> bytes:
+    return answer_of(version, request.acks, _by_topic(request, pending))
 
 
 def _why_no_transaction(request: ProduceRequest) -> Unfit | None:

@@ -28,6 +28,7 @@ class ToldClient:
     Attributes:
         fetches: What is kept of the client's Fetch requests.
         shares: The client's share sessions.
+        unqueued: The client's Produce requests for managed topics whose batches are not queued yet.
     """
 
     def __init__(self, client: Client, topics: ManagedTopics, journal: Journal) -> None:
@@ -36,6 +37,7 @@ class ToldClient:
         self._journal = journal
         self.fetches = KeptFetches()
         self.shares = ShareSessions()
+        self.unqueued = set[object]()
         self._epochs: dict[str, int] = {}
         """By topic, the layout epoch that it was told last."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from kordon.codecs.look import Buffer
 from kordon.codecs.row import Row
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import ProtocolError, SilentWriteFailed
 from kordon.proxy.core.events import Asked, Decided, Event, LongReadDone, ReadInTurns, Served
-from kordon.proxy.core.interception import Answering, Confer, Question
+from kordon.proxy.core.interception import Answering, Confer, EagerAnswering, Question
 from kordon.proxy.core.verdicts import Route
-from kordon.proxy.core.waiting import Answer, Awaits, PendingRequest
+from kordon.proxy.core.waiting import SERVICE, Answer, Awaits, Body, PendingRequest, Throttled
 from kordon.proxy.runtime.tasks import Tasks, Work
 from kordon.proxy.runtime.turns import Turns
 
@@ -37,6 +38,8 @@ class LateWork:
         self._take = take
         self._end = end
         self._parts: dict[PendingRequest, asyncio.Future[Row]] = {}
+        self._begun: dict[PendingRequest, Callable[[], None]] = {}
+        """What was begun without a task, and what gives it up."""
         self._running: set[asyncio.Task[None]] = set()
 
     def serve(self, pending: PendingRequest, answer: Answering) -> None:
@@ -47,6 +50,11 @@ class LateWork:
             answer: Of the decision (`Serve.answer`).
         """
         part: asyncio.Future[Row] | None = None
+        if pending.awaits is SERVICE and isinstance(answer, EagerAnswering):
+            give_up = answer.begin(partial(self._answer_soon, pending))
+            if give_up is not None:
+                self._begun[pending] = give_up
+                return
         if pending.awaits is Awaits.PART:
             part = self._parts[pending] = asyncio.get_running_loop().create_future()
         self._start(self._serve(pending, answer, part), name=f"answer a {pending.route.api.name} request")
@@ -85,6 +93,21 @@ class LateWork:
         """Ends all of it."""
         for task in self._running:
             task.cancel()
+        begun, self._begun = self._begun, {}
+        for give_up in begun.values():
+            give_up()
+
+    def _answer_soon(self, pending: PendingRequest, make: Callable[[], Body | Throttled]) -> None:
+        asyncio.get_running_loop().call_soon(self._answer, pending, make)
+
+    def _answer(self, pending: PendingRequest, make: Callable[[], Body | Throttled]) -> None:
+        """Gives the answer to what was begun, unless the connection has ended."""
+        if self._begun.pop(pending, None) is None:
+            return
+        try:
+            self._take(Served(pending, make()))
+        except Exception as error:  # the outermost edge: this connection ends, and no other
+            self._fail(f"answer a {pending.route.api.name} request", error)
 
     async def _serve(self, pending: PendingRequest, answer: Answering, part: asyncio.Future[Row] | None) -> None:
         try:
@@ -117,3 +140,8 @@ class LateWork:
                 self._end(error.cause, error.detail)
             case error:
                 self._end(CloseCause.INTERNAL_ERROR, f"could not {task.get_name()}: {error!r}")
+
+    def _fail(self, doing: str, error: Exception) -> None:
+        """Ends the connection because of a mistake of Kordon's own, which no task reports."""
+        self._tasks.report(doing, error)
+        self._end(CloseCause.INTERNAL_ERROR, f"could not {doing}: {error!r}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kordon.codecs.produce import WriteOutcome
 from kordon.proxy.decisions.runs import Client
@@ -18,8 +20,9 @@ class PendingProduce:
         self.client = client
         self.outcomes: list[WriteOutcome | None] = []
         """In the order of the request's entries; None: not known yet."""
-        self._left = 0
-        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._left = 1
+        """How many outcomes are not known; one more as long as entries may come, which may be refused at once."""
+        self._told: Callable[[], None] | None = None
 
     def place(self, outcome: WriteOutcome | None = None) -> int:
         """Makes a place for one more outcome, or for one that is known; returns its number."""
@@ -31,15 +34,35 @@ class PendingProduce:
         """Takes in an outcome; the first one counts."""
         if self.outcomes[place] is None:
             self.outcomes[place] = outcome
-            self._left -= 1
-            if not self._left and not self._done.done():
-                self._done.set_result(None)
+            self._count_down()
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Has `told` called when all outcomes are known, which may be now. Every entry has its place."""
+        self._told = told
+        self._count_down()
 
     async def wait(self) -> list[WriteOutcome]:
-        """Returns all outcomes."""
-        if self._left:
-            await self._done
+        """Returns all outcomes. Every entry has its place."""
+        known: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.tell(partial(_end, known))
+        await known
+        return self.known
+
+    @property
+    def known(self) -> list[WriteOutcome]:
+        """The outcomes that are known."""
         return [outcome for outcome in self.outcomes if outcome is not None]
+
+    def _count_down(self) -> None:
+        self._left -= 1
+        if not self._left and self._told is not None:
+            told, self._told = self._told, None
+            told()
+
+
+def _end(wait: asyncio.Future[None]) -> None:
+    if not wait.done():  # its client may have gone
+        wait.set_result(None)
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

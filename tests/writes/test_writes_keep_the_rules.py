@@ -322,6 +322,23 @@ async def test_what_waits_has_a_bound_in_bytes_and_in_time(monkeypatch: pytest.M
         held.cancel()
 
 
+async def test_a_request_is_answered_as_a_whole_though_a_batch_of_it_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer waits for the other batch, which waits for the fence."""
+    async with a_stage() as stage:
+        monkeypatch.setattr(unsent_writes, "HOLD_SECONDS", 0.0)
+        stage.fence()
+        assert await stage.send("c-0") == Code.NOT_LEADER_OR_FOLLOWER
+        monkeypatch.setattr(unsent_writes, "HOLD_SECONDS", 1e9)
+        batches = {v: a_batch(f"d-{v}", producer_id=7, epoch=0, sequence=0) for v in (0, 1)}
+        written = stage.write_all(batches)
+        await stage.rest()
+        assert not written.done()
+        stage.topic.cancel_fence()
+        assert await written == [Code.NOT_LEADER_OR_FOLLOWER, 0]
+
+
 async def test_few_requests_are_under_way_and_each_has_one_batch_of_a_partition() -> None:
     """Brokers take no more; what comes meanwhile waits, so that it can be merged with others (SHARED-LANES)."""
     async with a_stage() as stage:
