@@ -287,13 +287,16 @@ def _dropped_decision(of: Kind) -> None:
 class _LateWrite:
     """A fence that does not hold until something was written behind its acknowledgement, by one worker that leads.
 
-    The cut is read after that: the write stands where it belongs, only not when.
+    The cut is read after that: the write stands where it belongs, only not when. If that takes so long that the attempt
+    is given up, the fence of the next one does not hold either.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.fences_before = number - 1
         """Which hold anything, and are kept."""
+        self.fence = ""
+        """The attempt whose fence does not hold."""
         self.topic: str | None = None
         """Whose fence does not hold …"""
         self.partitions: frozenset[int] = frozenset()
@@ -307,10 +310,10 @@ class _LateWrite:
         self._dispatcher: WriteDispatcher | None = None
 
     def _heard(self, fence: FenceRecord) -> None:
-        if self.fences_before:
-            self.fences_before -= 1
-        elif self.topic is None:
-            self.topic, self.partitions = fence.topic, fence.sealed
+        self.fences_before = max(self.number - 1 - fence.following.number, 0)
+        is_meant = fence.following.number == self.number and self.topic in (None, fence.topic)
+        if is_meant and fence.id != self.fence:
+            self.fence, self.topic, self.partitions, self.written = fence.id, fence.topic, fence.sealed, False
 
     def put(self) -> None:
         """Replaces what keeps the promise."""
