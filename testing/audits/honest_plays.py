@@ -143,11 +143,11 @@ def transactions_beside(scene: Scene) -> None:
         for number in range(4):
             config = {"bootstrap.servers": proxies[number % 2].bootstrap, "transactional.id": beside}
             producers.append(Producer(config))
-            producers[-1].init_transactions(30)
+            producers[-1].init_transactions(90)
             for turn in range(3):
                 producers[-1].begin_transaction()
                 producers[-1].produce(beside, b"%d" % turn)
-                (producers[-1].abort_transaction if turn % 2 else producers[-1].commit_transaction)(30)
+                (producers[-1].abort_transaction if turn % 2 else producers[-1].commit_transaction)(90)
         with Traffic([proxy.bootstrap for proxy in proxies], scene.topic) as traffic:
             traffic.wait_flowing()
             traffic.finish()

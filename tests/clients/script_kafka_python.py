@@ -107,8 +107,8 @@ class KafkaPython:
         futures = [
             producer.send(topic, value, key, HEADERS, partition, TIMESTAMP_MS) for key, value in records(topic, count)
         ]
-        producer.flush(20)
-        return [(sent.partition, sent.offset, sent.timestamp) for sent in (future.get(10) for future in futures)]
+        producer.flush(90)
+        return [(sent.partition, sent.offset, sent.timestamp) for sent in (future.get(90) for future in futures)]
 
     def produce(self) -> None:
         """Writes with each codec and each acks, and reads all of it."""

@@ -223,24 +223,24 @@ class Librdkafka:
         def transact(end: Callable[..., None]) -> object:
             producer.begin_transaction()
             reports = self.send(producer, topic, 0, 3)
-            end(20)
+            end(90)
             return reports
 
         def offsets() -> None:
             producer.begin_transaction()
             group = Consumer({**self.common, "group.id": self.name("tx-group")})
-            producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], group.consumer_group_metadata(), 20)
-            producer.commit_transaction(20)
+            producer.send_offsets_to_transaction([TopicPartition(topic, 0, 2)], group.consumer_group_metadata(), 90)
+            producer.commit_transaction(90)
             group.close()
 
-        self.step("init transactions", lambda: producer.init_transactions(20))
+        self.step("init transactions", lambda: producer.init_transactions(90))
         self.step("commit", lambda: transact(producer.commit_transaction))
         self.step("abort", lambda: transact(producer.abort_transaction))
         self.step("commit again", lambda: transact(producer.commit_transaction))
         self.step("offsets in a transaction", offsets)
         self.step("read committed", lambda: self.read(topic, 6, **{"isolation.level": "read_committed"}))
         self.step("read uncommitted", lambda: self.read(topic, 9, **{"isolation.level": "read_uncommitted"}))
-        Producer(config).init_transactions(20)
+        Producer(config).init_transactions(90)
         self.step("fenced", lambda: transact(producer.commit_transaction))
 
     def groups(self) -> None:
@@ -313,7 +313,7 @@ class Librdkafka:
         def too_large() -> object:
             reports: list[object] = []
             impatient.produce(small, b"x" * 5000, on_delivery=lambda error, _: reports.append(error and error.name()))
-            impatient.flush(20)
+            impatient.flush(90)
             return reports
 
         self.step("message too large", too_large)

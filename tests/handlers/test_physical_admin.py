@@ -208,7 +208,7 @@ def test_real_admin_clients_see_no_trace_of_kordons_own_topics(open_cluster: Clu
         producer = Producer({"bootstrap.servers": proxy.bootstrap, "enable.idempotence": True})
         for v in range(VIRTUAL_PARTITIONS):
             producer.produce("lying", b"value", partition=v)
-        assert producer.flush(30) == 0
+        assert producer.flush(90) == 0
         server = ("--bootstrap-server", proxy.bootstrap)
         log_dirs = open_cluster.tool("kafka-log-dirs", *server, "--describe").stdout
         producers = open_cluster.tool(

@@ -33,7 +33,7 @@ class Stranger:
                 key = None if number % 3 == 0 else f"key-{number % 50}"
                 producer.produce(self._topic, key=key, value=str(number))
                 self.written.add(number)
-            assert producer.flush(30) == 0
+            assert producer.flush(90) == 0
 
 
 def bypassed(proxy: ProxyProcess, topic: str = "bypassed") -> float:

@@ -92,7 +92,7 @@ def write(producer: Producer, topic: str, name: str) -> None:
     producer.begin_transaction()
     for number in range(15):
         producer.produce(topic, f"{name}-{number}", partition=number % 3)
-    producer.flush(30)
+    producer.flush(90)
 
 
 def values_of(bootstrap: str, topic: str, count: int, **config: str) -> list[str]:
@@ -111,12 +111,12 @@ def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     for name in "abc":
         write(producer, topic, name)
         if name == "b":
-            producer.abort_transaction(30)
+            producer.abort_transaction(90)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(90)
     write(producer, topic, "d")
     assert "open transaction" in str(manage(admin, topic, transition_ms="0").exception(60))
-    producer.abort_transaction(30)
+    producer.abort_transaction(90)
     committed = sorted(f"{name}-{number}" for name in "ac" for number in range(15))
     assert values_of(bootstrap, topic, 30) == committed
 
@@ -126,7 +126,7 @@ def test_aborted_records_of_the_past_stay_hidden(proxy: ProxyProcess) -> None:
     plain = Producer({"bootstrap.servers": bootstrap})
     for v in range(12):
         plain.produce(topic, f"new-{v}", partition=v)
-    plain.flush(30)
+    plain.flush(90)
 
     expected = sorted([*committed, *(f"new-{v}" for v in range(12))])
     assert values_of(bootstrap, topic, len(expected)) == expected

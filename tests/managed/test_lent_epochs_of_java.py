@@ -82,10 +82,10 @@ def test_a_producer_goes_on_after_a_batch_that_may_be_in_the_log(tmp_path: Path)
             with producer(bootstrap, where, tmp_path) as one:
                 one.begin("a", "b")
                 assert one.rest() == ["committed"]
-                set_configs(admin, where, {"min.insync.replicas": "2"}).result(30)
+                set_configs(admin, where, {"min.insync.replicas": "2"}).result(90)
                 wait_until("the broker goes by its new config", partial(lacks_replicas, brokers.bootstrap(), where))
                 one.begin("c")
                 assert one.line() == "unacknowledged"
-                set_configs(admin, where, {"min.insync.replicas": "1"}).result(30)
+                set_configs(admin, where, {"min.insync.replicas": "1"}).result(90)
                 found[where] = one.rest()
     assert found == {"direct": ["dead"], "kordon": ["aborted", "committed"]}

@@ -144,7 +144,7 @@ def transactional_requests(proxy: ProxyProcess) -> float:
 def test_a_transaction_of_librdkafka_fails_at_once(proxy: ProxyProcess, topic: str) -> None:
     """NO-TRANSACTIONS: a fatal error that says what, not a time-out; and the proxy's log names the topic."""
     producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": topic})
-    producer.init_transactions(30)
+    producer.init_transactions(90)
     asked = transactional_requests(proxy)  # before there is a record: it asks for partitions in the background
     producer.begin_transaction()
     for n in range(16):
@@ -180,9 +180,9 @@ def test_transactions_elsewhere_are_untouched(proxy: ProxyProcess, topic: str) -
     other = f"{topic}-unmanaged"
     create_ordinary(proxy.bootstrap, other, 2)
     producer = Producer({"bootstrap.servers": proxy.bootstrap, "transactional.id": other})
-    producer.init_transactions(30)
+    producer.init_transactions(90)
     producer.begin_transaction()
     for n in range(10):
         producer.produce(other, value=f"value-{n}", partition=n % 2)
-    producer.commit_transaction(20)
+    producer.commit_transaction(90)
     assert values_of(proxy, other, 10) == expected(10)

@@ -172,7 +172,7 @@ def wait_for_copies(brokers: Cluster, nodes: set[int]) -> None:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap()})
 
     def are_there() -> bool:
-        topics = admin.list_topics(timeout=30).topics
+        topics = admin.list_topics(timeout=90).topics
         return all(set(topics[topic].partitions[SHORT].isrs) == nodes for topic in ("shared", "linear"))
 
     wait_until(f"all is on {nodes}", are_there)

@@ -122,7 +122,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(30):
         producer.produce(topic, str(number), partition=number % 3)
-    producer.flush(30)
+    producer.flush(90)
     dead = Reader(bootstrap, topic, "dead")
     dead.read(1)
     dead.close()
@@ -142,7 +142,7 @@ def test_a_group_that_nobody_reads_by_any_more_is_left_out(proxies: list[ProxyPr
     wait_until("all is settled", lambda: proxies[1].topic(topic)["state"] == "serving 3 of 12, settled")
     chooser = Producer({"bootstrap.servers": bootstrap})
     chooser.produce(topic, "30", partition=11)
-    chooser.flush(30)
+    chooser.flush(90)
     reader = Reader(bootstrap, topic, "new")
     numbers = sorted(number for _, number in reader.read(31))
     reader.close()

@@ -116,7 +116,7 @@ def test_a_link_to_a_decision_unfolds_it(page: browser.Page) -> None:
         top = page.value("document.getElementById('decision-1').getBoundingClientRect().top")
         return bool(page.value("document.querySelector('.bar').getBoundingClientRect().bottom") <= top < 900)
 
-    wait_until("the decision is seen", is_seen, 30)
+    wait_until("the decision is seen", is_seen)
     assert page.value("document.querySelector('details.proof').open") is True
 
 
