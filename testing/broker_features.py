@@ -45,6 +45,7 @@ VERIFIED_TRANSACTIONS: Final = Feature(
     "verification of transactions (KIP-890), which those on managed topics need,", 3, 6
 )
 SECOND_PROTOCOL: Final = Feature("the second protocol of transactions (KIP-890)", 4, 0)
+SHARE_GROUPS: Final = Feature("share groups (KIP-932), as Kordon's tables have them,", 4, 1)
 MEANT_NODES: Final = Feature("answers to clients that mean another node (KIP-1242)", 4, 4)
 REASONS_IN_TRANSACTIONS: Final = Feature("Java producers that say why a transaction was refused (KIP-890)", 4, 0)
 

@@ -8,7 +8,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from kordon.codecs.dialect import is_private
 from kordon.codecs.messages import REQUESTS, request, response
+from kordon.proxy.core.verdicts import api_name
 from kordon.testing.cluster import Cluster
+from kordon.testing.jars import kafka_version
 from kordon.testing.plain_connection import PlainConnection
 
 pytestmark = pytest.mark.broker
@@ -77,7 +79,7 @@ def test_broker_answers_and_the_answer_is_rebuilt(
     """Every version that table and broker have in common; one connection each."""
     answered = set(broker_versions.get(api_key, ())) - set(ADVERTISED_BUT_REFUSED.get(api_key, ()))
     if not answered:
-        pytest.skip("this broker does not have it")
+        pytest.skip(f"Kafka {kafka_version()} has no {api_name(api_key)}")
     for version in sorted(answered.intersection(request(api_key).versions)):
         with PlainConnection(cluster.bootstrap("PLAINTEXT")) as connection:
             body = connection.ask_bytes(api_key, version, FIELDS.get(api_key, {}))

@@ -22,6 +22,7 @@ from kordon.codecs.headers import build_request_header, parse_response_header
 from kordon.codecs.messages import REQUESTS, response
 from kordon.proxy.core import verdicts
 from kordon.testing.dialect.connection import DialectConnection
+from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.messages.every_request import NO_ID, About, errors_in
 from kordon.testing.plain_connection import PlainConnection
@@ -255,7 +256,7 @@ def test_an_operator_is_told_that_partitions_of_managed_topics_are_not_moved(sec
 def test_who_may_know_is_told_why_he_is_refused(secured: Secured, known: Known, key: int) -> None:
     """By an answer that takes the place of the broker's, which has found nothing else against the request."""
     if key not in known.spoken:
-        pytest.skip("brokers have no such groups yet")
+        pytest.skip(f"Kafka {kafka_version()} has no {verdicts.api_name(key)}")
     version = min(3, known.spoken[key][-1])
     body = body_of(key, version, ORDERS, NO_ID, 0)
     with Clients(secured.kordon.bootstrap, "admin") as admin:

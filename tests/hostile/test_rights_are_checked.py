@@ -20,8 +20,8 @@ from confluent_kafka.admin import AclBindingFilter, AclOperation, AclPermissionT
 
 from kordon.proxy.commands.cli import main
 from kordon.testing.broker_config import USERS
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import LISTENER, TLS_LISTENER, Allowed, Secured, login
@@ -38,7 +38,6 @@ TOO_WIDE = (
     Allowed("mallory", AclOperation.WRITE, "kordon.", ResourceType.TRANSACTIONAL_ID, ResourcePatternType.PREFIXED),
 )
 ON_A_PREFIX = Allowed("carol", AclOperation.WRITE, "__", pattern=ResourcePatternType.PREFIXED)
-HAS_NO_SHARE_GROUPS = kafka_version().startswith(("2.", "3."))
 """These came with Kafka 4; brokers before may not know which configs groups have."""
 OF_SHARE_GROUPS = [
     Allowed("kordon", each, "*", ResourceType.GROUP) for each in (AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS)
@@ -140,7 +139,7 @@ def test_what_is_wrong_with_rights_is_told_and_its_cures_put_it_right(strict_clu
         # A broker goes by an ACL a moment after its controller has answered.
         wait_until("all is good", lambda: check(tmp_path, upstream).stdout.endswith("cluster: good\n"))
         assert check(tmp_path, upstream).exit_code == 0
-        if not HAS_NO_SHARE_GROUPS:
+        if not SHARE_GROUPS.is_missing:
             type_in(secured, tmp_path, cure_in(of_share_groups))
             after = check(tmp_path, upstream, ordering={"share_groups": True})
             secured.revoke(*OF_SHARE_GROUPS)

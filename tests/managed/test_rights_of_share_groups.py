@@ -9,7 +9,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from kordon.codecs.error_codes import Code
-from kordon.testing.jars import kafka_version
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.managed_clients import create_managed
 from kordon.testing.proxy_process import ProxyProcess
 from kordon.testing.rights import Allowed, Secured, kordon_by_plain, log_in, login
@@ -18,7 +18,7 @@ from kordon.testing.share_member import ACCEPT, ShareMember, configure_group, er
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+    pytest.mark.skipif(SHARE_GROUPS.is_missing, reason=SHARE_GROUPS.reason),
 ]
 
 TOPIC, GROUP = "shared-guarded", "shared-guarded-group"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.java_members import JavaMembers
 from kordon.testing.managed_clients import create_managed, create_ordinary
 from kordon.testing.plain_connection import PlainConnection
@@ -19,7 +19,7 @@ from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+    pytest.mark.skipif(SHARE_GROUPS.is_missing, reason=SHARE_GROUPS.reason),
 ]
 
 PATIENCE = 90

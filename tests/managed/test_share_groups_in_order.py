@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import Producer
 
 from kordon.codecs.error_codes import Code
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, create_ordinary, resize
 from kordon.testing.plain_connection import PlainConnection
 from kordon.testing.proxy_process import ProxyProcess
@@ -18,7 +18,7 @@ from kordon.testing.waiting import wait_until
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+    pytest.mark.skipif(SHARE_GROUPS.is_missing, reason=SHARE_GROUPS.reason),
 ]
 
 PATIENCE = 60

@@ -20,14 +20,14 @@ from kordon.proxy.ordering.share.window import WindowRecord
 from kordon.proxy.own_topics import followed_log, logs_of_groups, share_groups, share_partition
 from kordon.proxy.own_topics.share_groups import ShareGroups
 from kordon.proxy.own_topics.share_partition import SharePartition, ShareProgress
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.share_member import ShareMember
 from kordon.testing.waiting import SECONDS, until, wait_until
 
 pytestmark = [
     pytest.mark.broker,
-    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+    pytest.mark.skipif(SHARE_GROUPS.is_missing, reason=SHARE_GROUPS.reason),
 ]
 
 KEYS, RECORDS = 7, 120

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kordon.codecs import apis
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, create_ordinary, resize
 from kordon.testing.order.cooperative import Judged, judge
 from kordon.testing.order.processes import JAVA_SHARE_GROUP
@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.broker,
     pytest.mark.deep,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+    pytest.mark.skipif(SHARE_GROUPS.is_missing, reason=SHARE_GROUPS.reason),
 ]
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kordon.codecs import apis
+from kordon.testing.broker_features import SHARE_GROUPS
 from kordon.testing.cluster import Cluster
-from kordon.testing.jars import kafka_version
 from kordon.testing.managed_clients import CHANGE_SECONDS, create_managed, resize
 from kordon.testing.order.consume_share import group_of
 from kordon.testing.order.cooperative import Judged, judge
@@ -34,7 +34,7 @@ coordinator knows nine are dead, and most partitions have nobody who reads them.
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(900),
-    pytest.mark.skipif(kafka_version().startswith(("2.", "3.")), reason="share groups came with Kafka 4 (KIP-932)"),
+    pytest.mark.skipif(SHARE_GROUPS.is_missing, reason=SHARE_GROUPS.reason),
 ]
 
 
