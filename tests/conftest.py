@@ -48,7 +48,7 @@ def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.Abstrac
 def pytest_configure(config: pytest.Config) -> None:
     """Counts the processor time of tests that wait for nobody; has each Spark begin with the classes that are kept.
 
-    `make quick` tries the first third of the examples that `make test` tries.
+    `make quick` tries a third as many examples as `make test`.
     """
     if config.getoption("--quick", default=False) and settings.get_current_profile_name() == "quick":
         settings.load_profile("brief")
