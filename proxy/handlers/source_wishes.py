@@ -6,7 +6,7 @@ No layout rests on them, so the worker that gets one writes it down by itself (`
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID
 
 from kordon.codecs.error_codes import Code
@@ -16,24 +16,13 @@ from kordon.proxy.kafka.topics_admin import TopicsAdmin
 from kordon.proxy.ordering.records import OutcomeRecord
 from kordon.proxy.ordering.source_records import SourceTopic, SourceWish
 from kordon.proxy.ordering.wishes import Manage, Wish
+from kordon.proxy.own_topics.sources_log import SourcesLog
 from kordon.proxy.runtime.clock import now_ms
 from kordon.proxy.topics.managed_topics import ManagedTopics
 from kordon.proxy.topics.source_topics import MOST_TOPICS
 
 _Others: TypeAlias = Callable[[Wish], Awaitable[OutcomeRecord]]
 _DONE: Final = OutcomeRecord(Code.NONE, "")
-
-
-class Declarations(Protocol):
-    """The log that declares source topics."""
-
-    async def declare(self, name: str, topic: SourceTopic) -> None:
-        """Has a topic be a source topic."""
-        ...
-
-    async def revoke(self, name: str) -> None:
-        """Has a topic be no source topic any more."""
-        ...
 
 
 class SourceWishes:
@@ -46,7 +35,7 @@ class SourceWishes:
     """
 
     def __init__(
-        self, topics: ManagedTopics, log: Declarations, admin: TopicsAdmin, others: _Others, check_others: _Others
+        self, topics: ManagedTopics, log: SourcesLog, admin: TopicsAdmin, others: _Others, check_others: _Others
     ) -> None:
         self._topics = topics
         self._log = log

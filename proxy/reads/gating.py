@@ -10,7 +10,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 from weakref import WeakKeyDictionary
 
 from kordon.codecs.bodies import FetchRequest, FetchRequestPosition, FetchRequestTopic
@@ -18,22 +18,11 @@ from kordon.proxy.decisions.events import NO_GROUP, ReadingMember
 from kordon.proxy.ordering.gate import Evidence, Gate
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.lookups import EARLIEST
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 _STARTS_SECONDS: Final = 1.0
 """How old may be what is known of where a log begins, while somebody is held for it."""
-
-
-class ReadPositions(Protocol):
-    """The positions of groups."""
-
-    def of(self, group_id: str, generation_id: int, topic: str, member_id: str) -> Mapping[int, int]:
-        """Returns next offsets by partition, as members of that generation have reported them."""
-        ...
-
-    async def changed(self, group_id: str) -> None:
-        """Returns when a group's positions may have changed."""
-        ...
 
 
 @dataclass(slots=True)
@@ -58,7 +47,7 @@ class Reader:
         positions: The positions of all groups.
     """
 
-    def __init__(self, request: FetchRequest, positions: ReadPositions) -> None:
+    def __init__(self, request: FetchRequest, positions: GroupPositions) -> None:
         self._group = request.get("group_id", "")
         self._generation = request.get("generation_id", -1)
         self._member = request.get("member_id", "")
@@ -113,7 +102,7 @@ class Gates:
     """
 
     def __init__(
-        self, positions: ReadPositions, ends_of: Callable[[str, tuple[int, ...], int], Awaitable[Mapping[int, int]]]
+        self, positions: GroupPositions, ends_of: Callable[[str, tuple[int, ...], int], Awaitable[Mapping[int, int]]]
     ) -> None:
         self.positions = positions
         self.tally = GateTally()

@@ -15,6 +15,7 @@ from kordon.proxy.ordering.lookups import EARLIEST
 from kordon.proxy.ordering.positions import MemberReport, Positions, ToldPosition
 from kordon.proxy.ordering.reading import ReadingPlace, Resident, end_told, past_loss, place_in
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.gating import Gates
 from kordon.proxy.topics.managed_topics import ManagedTopic
@@ -66,7 +67,7 @@ class Gating:
         self._proxy = proxy
         self._group = group
         self._positions = Positions()
-        self._gates = Gates(self, self._log_starts)
+        self._gates = Gates(cast(GroupPositions, self), self._log_starts)
         self._client = Client(0)
         self._read = 0
         """Up to where it has read the log of reports."""

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -21,6 +21,7 @@ from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.placements import Placement
 from kordon.proxy.ordering.streams import physical_stream
+from kordon.proxy.own_topics.group_positions import GroupPositions
 from kordon.proxy.reads.fetch_handler import FetchHandler
 from kordon.proxy.reads.gating import Gates
 from kordon.proxy.reads.read_control import ReadControl
@@ -83,7 +84,7 @@ class Dialect:
         self.client = Client(1)
         self.readers, self.topic = readers_of(world, most_bytes, cache_bytes, journal)
         self.reported = Reported()
-        self.gates = Gates(self.reported, self.readers.ends.of)
+        self.gates = Gates(cast(GroupPositions, self.reported), self.readers.ends.of)
         self._server = FetchHandler(self.readers, self.gates)
 
     async def fetch(self, offsets: Mapping[int, int], *, count: int = -1, **fields: Any) -> dict[int, Any]:
