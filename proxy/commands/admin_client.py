@@ -39,7 +39,7 @@ def fetch_metrics(address: HostPort) -> str:
     """Gets the metrics of a Kordon, as Prometheus' text; empty where it shows none.
 
     Raises:
-        StatusUnavailable: nobody answers there.
+        StatusUnavailable: No server answers there.
     """
     status, body = _get(address, "/metrics")
     return body.decode(errors="replace") if status == http.HTTPStatus.OK else ""

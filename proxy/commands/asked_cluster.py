@@ -40,8 +40,8 @@ class AskedCluster:
         """Does something with the brokers; whatever fails is told, with exit code 1.
 
         Args:
-            what: It does; begins the message if brokers fail.
-            refusal: What says all in its own words.
+            what: The work that is done, which begins the message if brokers fail.
+            refusal: The refusal, which says everything in its own words.
         """
         import uvloop  # noqa: PLC0415
 

@@ -29,10 +29,10 @@ class TopicLoad:
     """What is seen of a topic at one moment.
 
     Attributes:
-        now: In seconds.
-        sizes: By partition, bytes of its log; one replica.
+        now: The time in seconds.
+        sizes: Bytes of the log of one replica, by partition.
         lag: Records that the slowest group is behind on one partition; None: not known.
-        group: Whose lag that is.
+        group: The group that has the lag.
         obstacle: Why the topic should not be changed now; empty: it may.
     """
 
@@ -52,10 +52,10 @@ class ScaleVerdict:
     """What a look comes to.
 
     Attributes:
-        partitions: That the topic should get now; None: it is left alone.
-        wanted: That its load asks for.
-        because: In words, with figures.
-        bytes_per_second: That the topic takes in; None: not known yet.
+        partitions: The number of partitions that the topic should get now. None: it stays as it is.
+        wanted: The number of partitions that the load asks for.
+        because: The reason in words, with figures.
+        bytes_per_second: The bytes per second that clients write to the topic. None: not known yet.
     """
 
     partitions: int | None

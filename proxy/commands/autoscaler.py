@@ -38,7 +38,7 @@ class Resizer:
         """Changes a topic's number of partitions; returns when that is done.
 
         Raises:
-            KordonError: It is refused, or nobody answers.
+            KordonError: The change is refused, or no Kordon answers.
         """
         if self.dry_run:
             return

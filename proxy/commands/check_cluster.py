@@ -23,7 +23,7 @@ async def problems_of(upstream: Upstream, ordering: Ordering, principal: str | N
 
     Args:
         ordering: Rights are looked at where it is enabled.
-        principal: Who Kordon is to the brokers, where that is not to be seen from `upstream`.
+        principal: Kordon's principal at the brokers, if `upstream` does not show it.
 
     Returns:
         What is wrong, a line each, with what puts it right; nothing: all is well.

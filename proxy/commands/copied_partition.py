@@ -46,7 +46,7 @@ class CopyPlace:
 
     Attributes:
         source_id: The id of the topic that is copied.
-        producer_id: By which the copy writes, however often it is begun again.
+        producer_id: The producer id with which the copy writes, in all of its runs.
         written: Records that are in the target for sure.
         begin: The offset of the source from which on nothing is written for sure.
         count: Records of the batch that may be on its way; 0: none is.
@@ -112,7 +112,7 @@ class CopiedPartition:
         place: How far it is copied.
         read_to: The offset of the source that is read next.
         end: Where the source ended when it was read last; None: it has not been read yet.
-        waiting_bytes: Of what has been read and not been taken.
+        waiting_bytes: Bytes that have been read and not yet taken.
     """
 
     def __init__(self, place: CopyPlace) -> None:
@@ -176,7 +176,7 @@ class RecordsBehind:
     The records of the source from an offset on are the last ones of the copy, so their number says where they begin.
 
     Args:
-        offsets: Of the source; next ones of groups.
+        offsets: Next offsets of groups in the source.
     """
 
     def __init__(self, offsets: Iterable[int]) -> None:

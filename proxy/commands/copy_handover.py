@@ -24,8 +24,8 @@ class Handover:
 
     Args:
         source: The topic whose groups move.
-        target: Its copy.
-        partitions: Of both.
+        target: The copy of the topic.
+        partitions: The partitions of both topics.
     """
 
     def __init__(self, brokers: Brokers, source: str, target: str, partitions: int) -> None:
@@ -62,11 +62,11 @@ class Handover:
         """Returns where groups continue in the target.
 
         Args:
-            groups: By `groups`.
+            groups: The result of `groups`.
             copied: The partitions of a copy that has all that the source has.
 
         Raises:
-            CopyStopped: What they have to read is not there any more, or cannot be read.
+            CopyStopped: Records that they have to read are gone, or cannot be read.
             UpstreamUnavailable: A broker does not answer.
         """
         behind = {
@@ -131,7 +131,7 @@ def check_caught_up(places: Mapping[str, Mapping[int, int]], copied: Mapping[int
     """Refuses groups that have something to read of a compacted topic: how much of it was copied nobody can count.
 
     Raises:
-        CopyStopped: There are such.
+        CopyStopped: There are such groups.
     """
     behind = sorted(
         group

@@ -89,7 +89,7 @@ class CopyRun:
             groups: Those that are handed over, none of them: all. None: the copy is not finished.
 
         Raises:
-            CopyStopped: It cannot be, or not continue by itself.
+            CopyStopped: The copy is impossible, or cannot continue by itself.
             RequestRefused: Whoever asks may not.
             UpstreamUnavailable: Nobody has answered for a minute.
         """

@@ -48,7 +48,7 @@ class Search:
     """The decisions of one worker that are looked for, and those that were found.
 
     Args:
-        numbers: Of the decisions; at least one.
+        numbers: The numbers of the decisions; at least one.
     """
 
     def __init__(self, worker: str, numbers: Iterable[int]) -> None:

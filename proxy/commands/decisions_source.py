@@ -42,7 +42,7 @@ class DecisionsTopic:
     """The topic as a command reads it.
 
     Args:
-        positions: By partition, the offset that is read next; whoever reads may move it.
+        positions: The offset that is read next, by partition. The reader may move it.
     """
 
     def __init__(self, brokers: Brokers) -> None:
@@ -80,7 +80,7 @@ class DecisionsTopic:
         Raises:
             LogUnreadable: No broker has answered for half a minute.
             TopicUnreadable: There is something that cannot be read.
-            TopicsRefused: Who logs in may not read the topic.
+            TopicsRefused: The user that logs in may not read the topic.
         """
         wanted = {number: self.positions[number] for number in partitions}
         until, why = time.monotonic() + _PATIENCE_SECONDS, ""
@@ -104,7 +104,7 @@ async def decisions_topic(upstream: Upstream) -> AsyncGenerator[DecisionsTopic, 
     """Connects to the brokers.
 
     Raises:
-        LogUnreadable: They cannot be reached, refuse, or fail later on.
+        LogUnreadable: The brokers cannot be reached, refuse, or fail later.
     """
     try:
         with silence():

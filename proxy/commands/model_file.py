@@ -60,7 +60,7 @@ def load_model(file: Path, model: type[Model]) -> Model:
         model: Judges what the file says.
 
     Raises:
-        FileUnusable: It cannot be read, or holds mistakes.
+        FileUnusable: The file cannot be read, or has mistakes.
     """
     text = _read_bounded(file)
     try:

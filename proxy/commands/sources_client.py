@@ -112,7 +112,7 @@ class SourcesClient:
         """Gives a source topic more partitions; returns how many it had.
 
         Raises:
-            SourceUnknown: It has more already.
+            SourceUnknown: The source already has more partitions.
             TopicsRefused: The cluster does not want it.
             UpstreamUnavailable: No broker answers.
         """
@@ -126,7 +126,7 @@ class SourcesClient:
         """Returns how many partitions a source topic has.
 
         Raises:
-            SourceUnknown: It is not there, or may not be seen.
+            SourceUnknown: The topic does not exist, or may not be seen.
             UpstreamUnavailable: No broker answers.
         """
         (row,) = (await self._brokers.metadata([topic])).topics
@@ -209,7 +209,7 @@ class SourcesClient:
         """Asks a group's coordinator; a new cluster has to make the topic of commits first, and to read it.
 
         Args:
-            rows: Which parts of the answer have an error code.
+            rows: The parts of the answer that have an error code.
         """
         until = time.monotonic() + _COORDINATOR_SECONDS
         while True:

@@ -81,7 +81,7 @@ class TopicCopy:
     """One copy, from the place where the last one to this target was.
 
     Args:
-        partitions: Of both topics.
+        partitions: The partitions of both topics.
         most_bytes: max.message.bytes of the target.
         tell: Called with what holds the copy up.
     """
@@ -118,7 +118,7 @@ class TopicCopy:
         """Copies until everything is copied that was there a moment ago; outlasts brokers that are away for a while.
 
         Raises:
-            CopyStopped: It cannot continue by itself.
+            CopyStopped: The copy cannot continue by itself.
             UpstreamUnavailable: Nobody has answered for a minute.
         """
         moved = asked = time.monotonic()
@@ -152,7 +152,7 @@ class TopicCopy:
         """Makes sure that the target has what was copied and nothing else, and that nothing has come since.
 
         Raises:
-            CopyStopped: It is not so.
+            CopyStopped: The target has something else, or new records have come.
             UpstreamUnavailable: A broker does not answer.
         """
         ends = await self.reader.ends(self._numbers)
@@ -306,10 +306,10 @@ async def commit(brokers: Brokers, group: str, topic: str, offsets: Mapping[int,
     """Commits offsets for a group without members.
 
     Args:
-        offsets: By partition the offset and its metadata.
+        offsets: The offset and its metadata, by partition.
 
     Raises:
-        TopicsRefused: It has members, or whoever asks may not.
+        TopicsRefused: The group has members, or the user lacks a right.
         UpstreamUnavailable: The coordinator does not answer.
     """
     rows = [

@@ -47,7 +47,7 @@ class TopicReader:
     """Reads a topic, all partitions that are wanted at once.
 
     Args:
-        cure: What helps if records are lost that had been read.
+        cure: The cure if records are lost that had been read.
     """
 
     def __init__(self, brokers: Brokers, topic: str, cure: str) -> None:
@@ -85,7 +85,7 @@ class TopicReader:
         """Reads from an offset of each partition on; partitions of which nobody says anything now are missing.
 
         Args:
-            positions: By partition; what is asked for first comes first.
+            positions: Offsets by partition. The partition that is asked for first comes first.
             wait_ms: How long to wait for something to come.
 
         Raises:

@@ -44,11 +44,11 @@ def steps_of(wanted: WantedTopic, now: TopicNow | None, *, allows_deletion: bool
     """Returns what is to be done with a topic, in this order; nothing: it is as wanted.
 
     Args:
-        now: What it is; None: there is no such topic.
+        now: The present topic. None: there is no such topic.
         allows_deletion: Brokers may delete records earlier than now.
 
     Raises:
-        CannotApply: It cannot be done, or records would be lost.
+        CannotApply: The file cannot be applied, or records would be lost.
     """
     if now is None:
         return list(_creation(wanted))

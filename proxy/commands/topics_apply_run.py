@@ -37,7 +37,7 @@ class ApplyRun:
     """Does steps; where one fails, the rest of its topic is left, and others continue.
 
     Args:
-        wait: For takeovers and other changes, and until a growth or a shrink is done.
+        wait: Whether to wait for takeovers and other changes, and until a growth or a shrink is done.
     """
 
     def __init__(self, kordon: TopicsRun, *, wait: bool) -> None:

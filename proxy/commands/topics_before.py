@@ -20,10 +20,10 @@ async def to_resize(client: TopicsClient, topic: str, count: int, *, grows: bool
 
     Args:
         count: U, the partitions that it is to have.
-        grows: They are more than now, as somebody says; None: nobody does.
+        grows: Whether the user says that there are more partitions than now. None: the user says neither.
 
     Raises:
-        CannotBe: It is not managed, or grows the other way.
+        CannotBe: The topic is not managed, or the number changes the other way.
         RequestRefused: There is no such topic that may be seen.
         UpstreamUnavailable: There is no answer.
     """
@@ -38,7 +38,7 @@ async def to_change(client: TopicsClient, topic: str) -> PartitionCounts:
     """Asks how many partitions a managed topic has.
 
     Raises:
-        CannotBe: It is not managed.
+        CannotBe: The topic is not managed.
         RequestRefused: There is no such topic that may be seen.
         UpstreamUnavailable: There is no answer.
     """
@@ -52,7 +52,7 @@ async def to_manage(client: TopicsClient, asked: ManageAsked) -> int | None:
     """Asks how many partitions a topic has that is to be managed; None: it is managed so already.
 
     Raises:
-        CannotBe: It is managed with another number of virtual partitions.
+        CannotBe: The topic is managed with another number of virtual partitions.
         RequestRefused: There is no such topic that may be seen.
         UpstreamUnavailable: There is no answer.
     """

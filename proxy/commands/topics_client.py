@@ -181,11 +181,11 @@ class TopicsClient:
 
         Args:
             virtual_partitions: V; None: it is not managed.
-            replicas: Of each partition; None: as the brokers have it by default.
-            only_checked: Nothing is created.
+            replicas: The replicas of each partition. None: the brokers' default.
+            only_checked: Whether the request is only checked, and nothing created.
 
         Raises:
-            RequestRefused: It cannot be.
+            RequestRefused: The request is refused.
             UpstreamUnavailable: There is no answer.
         """
         own = {} if virtual_partitions is None else {VIRTUAL_PARTITIONS: str(virtual_partitions)}
@@ -205,11 +205,11 @@ class TopicsClient:
         """Sets configs of a topic, and leaves the others.
 
         Args:
-            values: By name; None: the brokers' default.
-            only_checked: Nothing is set.
+            values: Values by name. None: the brokers' default.
+            only_checked: Whether the request is only checked, and nothing set.
 
         Raises:
-            RequestRefused: They cannot be.
+            RequestRefused: The configs cannot be set.
             UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, values, only_checked=only_checked)
@@ -269,14 +269,15 @@ class TopicsClient:
         """Lets a topic be managed; returns when it is.
 
         Args:
-            virtual_partitions: V.
-            takeover: What becomes of records that are written meanwhile; quiesced: there are none, which is checked.
+            virtual_partitions: The number of virtual partitions.
+            takeover: What happens to records that are written during the takeover. quiesced: there are none, which is
+                checked.
             transition_ms: If it has data: how long its clients may take to see V partitions; None: Kordon's default.
-            janitor: It is compacted, or will be.
-            only_checked: Nothing is changed.
+            janitor: Whether the topic is compacted, or will be.
+            only_checked: Whether the request is only checked, and nothing changed.
 
         Raises:
-            RequestRefused: It cannot be.
+            RequestRefused: The request is refused.
             UpstreamUnavailable: There is no answer.
         """
         configs = {VIRTUAL_PARTITIONS: str(virtual_partitions)}
@@ -301,7 +302,7 @@ class TopicsClient:
         """Lets the takeover of a topic continue without these groups.
 
         Raises:
-            RequestRefused: It is not being taken over.
+            RequestRefused: The topic is not being taken over.
             UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, {LEFT_OUT: ",".join(groups)})
@@ -310,10 +311,10 @@ class TopicsClient:
         """Lets a managed topic be an ordinary one.
 
         Args:
-            only_checked: Nothing is changed.
+            only_checked: Whether the request is only checked, and nothing changed.
 
         Raises:
-            RequestRefused: It cannot be.
+            RequestRefused: The request is refused.
             UpstreamUnavailable: There is no answer.
         """
         await self._alter(topic, {VIRTUAL_PARTITIONS: None}, only_checked=only_checked)
@@ -322,10 +323,10 @@ class TopicsClient:
         """Changes how many partitions a managed topic has at the brokers; returns when all is done.
 
         Args:
-            only_checked: Nothing is changed.
+            only_checked: Whether the request is only checked, and nothing changed.
 
         Raises:
-            RequestRefused: It cannot be.
+            RequestRefused: The request is refused.
             UpstreamUnavailable: There is no answer.
         """
         row = CreatePartitionsRequestTopic(name=topic, count=partitions, assignments=None)

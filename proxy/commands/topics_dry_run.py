@@ -29,10 +29,10 @@ class DryRun:
     """What a command would do.
 
     Attributes:
-        lines: For people.
-        facts: For programs; JSON can take them.
+        lines: The lines for people.
+        facts: The figures for programs, which JSON can represent.
         refusals: Why it would be refused now; none: it would be done.
-        command: That does it; empty: there is nothing to do.
+        command: The command that makes the change. Empty: there is nothing to do.
     """
 
     topic: str

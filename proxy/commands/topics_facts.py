@@ -47,11 +47,11 @@ class TopicFacts:
     """Asks about one topic.
 
     Args:
-        address: Of a Kordon.
+        address: The address of a Kordon.
         upstream: How to connect to it.
 
     Attributes:
-        unknown: What was asked for and is not known, and why.
+        unknown: The figures that were asked for and are not known, with the reason.
     """
 
     def __init__(self, topic: str, address: HostPort, upstream: Upstream) -> None:

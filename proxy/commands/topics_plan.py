@@ -42,7 +42,7 @@ async def plan_resize(
 
     Args:
         count: U, the partitions that it is to have.
-        grows: They are more than now, as somebody says; None: nobody does.
+        grows: Whether the user says that there are more partitions than now. None: the user says neither.
 
     Raises:
         UpstreamUnavailable: There is no answer.
@@ -83,7 +83,7 @@ def older_lines(transactions: Iterable[OpenTransaction], now_seconds: float) -> 
 
     Args:
         transactions: Those that name the topic.
-        now_seconds: Since 1970.
+        now_seconds: Seconds since 1970.
     """
     found = sorted(transactions, key=lambda each: each.transactional_id)
     left = [max((each.started_ms + each.timeout_ms) / 1000 - now_seconds, 0.0) for each in found]

@@ -42,7 +42,7 @@ class ProgressLines:
     """Tells how far something is: one line that is rewritten on a terminal, else a line at each change.
 
     Args:
-        what: What is being done, as in "growing orders to 6 partitions".
+        what: The work in progress, as in "growing orders to 6 partitions".
         as_json: Write each line to standard output as an object, and nothing else.
     """
 
@@ -64,7 +64,7 @@ class ProgressLines:
         """Tells the state of a topic. In a pipe, seconds that run down are no change.
 
         Args:
-            figures: What the state is made of, as fields of an object.
+            figures: The figures of the state, as fields of an object.
         """
         self._now[topic] = state
         known, self._told[topic] = self._told.get(topic), _RUNS_DOWN.sub("", state)

@@ -43,7 +43,7 @@ def connection_options(
     """Adds the options that say where to connect and as whom.
 
     Args:
-        whom: Who is connected to, as help names it.
+        whom: The other side of the connection, as help names it.
         of_variables: The environment may say where to connect and as whom, too.
     """
 

@@ -86,7 +86,7 @@ def subject_name(der: bytes) -> str:
         der: The certificate, as TLS carries it.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The text is not a certificate.
     """
     try:
         subject = cast("Any", x509.Certificate).load(der).subject

@@ -81,7 +81,7 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, 
     """Like `load_config`, with the warnings.
 
     Raises:
-        ConfigError: as `load_config` does.
+        ConfigError: As for `load_config`.
     """
     source = read_sources(file, environment, flags or {}, frozenset(options()))
     if file is not None and not source.values and source.problems:

@@ -162,7 +162,7 @@ class Interception(Protocol):
             body: All of it behind the header, in memory of its own; the decision may keep and change it.
 
         Raises:
-            WireError: It cannot be read.
+            WireError: The request cannot be read.
         """
         ...
 

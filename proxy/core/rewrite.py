@@ -140,7 +140,7 @@ class Offer:
     """How ApiVersions is changed: it offers what broker and table both have, and names nobody.
 
     Args:
-        features: What of Kordon's own is served here (`codecs/dialect.py`).
+        features: The features of Kordon's own that are served here (`codecs/dialect.py`).
         private: List the api keys of Kordon's own.
         lends_epochs: Offer InitProducerId with id and epoch, too, where the broker does not have that.
         told: Is given the newest version of InitProducerId that the broker offers.
@@ -175,7 +175,7 @@ class Translated:
     """An answer that is changed as a whole because its request was: its addresses first, then what `back` does.
 
     Args:
-        edit: What is changed in such answers anyway.
+        edit: The edit of such answers that happens anyway.
         back: Changes the parsed answer in place.
         only_with: If given, what an answer holds if `back` has something to change; others are not read for it.
         streams: If given, whether `back` has nothing to change, as it is known when the answer begins.

@@ -120,7 +120,7 @@ class Waiting(deque[PendingRequest]):
         """Returns whose answer the broker gives next.
 
         Raises:
-            BrokerProtocolError: It is another one's, or nothing was asked.
+            BrokerProtocolError: The answer belongs to another request, or nothing was asked.
         """
         pending = self.asked()
         if pending is None:

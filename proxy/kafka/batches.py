@@ -75,9 +75,9 @@ def build_batch(
     """Makes one batch of magic 2, with the time of now.
 
     Args:
-        entries: At least one.
+        entries: At least one record.
         is_transactional: Whether it belongs to a transaction.
-        codec: By which it is compressed.
+        codec: The codec that compresses the batch.
     """
     written_ms = now_ms()
     copies = [Copy(entry.key.encode(), entry.value, written_ms) for entry in entries]
@@ -90,9 +90,9 @@ def build_copies(
     """Makes one batch of magic 2.
 
     Args:
-        copies: At least one.
+        copies: At least one record.
         is_transactional: Whether it belongs to a transaction.
-        codec: By which it is compressed.
+        codec: The codec that compresses the batch.
     """
     size = sum(map(size_of_copy, copies)) + HEADER_BYTES
     builder = DefaultRecordBatchBuilder(2, codec, is_transactional, *identity, size)

@@ -131,7 +131,7 @@ def _read(file: Path, option: str) -> str:
     """Reads a small file.
 
     Raises:
-        UpstreamUnavailable: It cannot be read, is empty or too large.
+        UpstreamUnavailable: The token file cannot be read, is empty or too large.
     """
     try:
         with file.open("rb") as opened:
@@ -150,7 +150,7 @@ def _token_in(answer: HttpAnswer, where: str) -> tuple[str, float]:
     """Returns the token of an answer and the seconds for which it holds.
 
     Raises:
-        UpstreamUnavailable: It has none.
+        UpstreamUnavailable: The answer has no token.
     """
     found = _object(answer.body)
     if answer.status in _REFUSED:

@@ -89,6 +89,6 @@ class Brokers:
         """Asks whichever broker answers.
 
         Raises:
-            UpstreamUnavailable: None does.
+            UpstreamUnavailable: No broker answers.
         """
         return await self._links.ask_any(QUESTIONS, api, versions, body)

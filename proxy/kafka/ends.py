@@ -130,7 +130,7 @@ class PartitionEnds:
         """Asks leaders where the records of leader epochs end in their logs (OffsetForLeaderEpoch, KIP-101).
 
         Args:
-            epochs: By partition, the leader epoch; -1: it is not known, and the log's end is what is told.
+            epochs: Leader epochs by partition. -1: the epoch is not known, and the end of the log is returned.
 
         Raises:
             TopicsRefused: A broker does not lead one of them any more, or Kordon may not know.
@@ -201,7 +201,7 @@ class PartitionEnds:
 
         Raises:
             TopicsRefused: The broker does not lead it any more, or Kordon may not know.
-            UpstreamUnavailable: It has no leader, or the leader does not answer.
+            UpstreamUnavailable: The partition has no leader, or the leader does not answer.
         """
         return (await self.snapshots(topic, [partition]))[partition]
 
@@ -223,7 +223,8 @@ class PartitionEnds:
         """Asks leaders for log ends, for what stands in logs from an offset on, and for both ends again, in this order.
 
         Args:
-            positions: By partition, from where on; what is not replicated, or too much, is left for the next time.
+            positions: The first offset to read, by partition. What is not replicated, or too much, is left for the next
+                time.
 
         Returns:
             By partition the ends (of a snapshot without producers) and the batches, whole and cut off ones.

@@ -27,7 +27,7 @@ async def fetch_logs(
 
     Args:
         asked: The body, as `build_fetch` makes it.
-        seconds: As the timeout of `UpstreamClient.send`.
+        seconds: The timeout, as in `UpstreamClient.send`.
 
     Returns:
         The answer, by topic and partition.

@@ -115,7 +115,7 @@ class GroupCoordinator:
     must not wait for that has a coordinator of his own.
 
     Args:
-        purpose: Names the connection.
+        purpose: The name of the connection.
     """
 
     def __init__(self, brokers: Brokers, purpose: str, group: str = GROUP) -> None:
@@ -136,7 +136,8 @@ class GroupCoordinator:
         """Joins, and returns when all members have, or are given up.
 
         Args:
-            session_ms: After which without heartbeats, or a JoinGroup in a rebalance, a member is given up.
+            session_ms: The time without heartbeats, or without a JoinGroup in a rebalance, after which a member is
+                removed.
 
         Raises:
             GroupRefused: The coordinator does not want it.
@@ -282,7 +283,7 @@ def parse_members(raw: bytes) -> tuple[GroupMember, ...]:
     """Reads what the leader gave.
 
     Raises:
-        GroupRefused: It gave nothing that can be read; joining again asks for another.
+        GroupRefused: The coordinator sent an unreadable assignment. Joining again asks for another.
     """
     try:
         if len(raw) > MOST_MEMBERS_BYTES:

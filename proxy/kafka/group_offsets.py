@@ -71,7 +71,7 @@ class GroupOffsets:
         """Returns by group and partition what is committed; groups and partitions without a commit are missing.
 
         Args:
-            groups: By `groups`.
+            groups: The result of `groups`.
             names: Of one topic; where a group has commits under several, those under the first count (COMMITS-FOUND).
 
         Raises:
@@ -93,7 +93,7 @@ class GroupOffsets:
         """Returns a row for each group, with all its commits or an error code, as its coordinator tells it.
 
         Args:
-            groups: By `groups`; some at once, as answers are read while clients wait.
+            groups: The result of `groups`; a few at a time, because answers are read while clients wait.
 
         Raises:
             UpstreamUnavailable: A broker does not answer, or cannot be asked about several groups at once.

@@ -39,7 +39,7 @@ async def visit(brokers: Brokers, group_id: str, session_ms: int) -> bool:
     """Joins a group that has no members, and leaves it.
 
     Args:
-        session_ms: After which the group has no members again if this process ends in between.
+        session_ms: The time after which the group has no members again if this process ends in between.
 
     Returns:
         False: it has members, or it is gone, so it needs no visit.

@@ -61,9 +61,9 @@ class InternalTopicLog:
     """A partition of one of Kordon's own topics; it need not exist.
 
     Args:
-        purpose: What it is for; names its connections, and stands in the log.
-        fetch_bytes: What is asked for at a time.
-        partition: Of a topic with several.
+        purpose: The purpose, which names connections and appears in the log.
+        fetch_bytes: The most bytes of a Fetch.
+        partition: The partition, for a topic with several.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class InternalTopicLog:
         """Whether there is such a topic: in a cluster without managed topics there is none.
 
         Raises:
-            LogLost: It is not the one that was there before, or has been missing for five seconds.
+            LogLost: The topic is not the one that existed before, or has been missing for five seconds.
             UpstreamUnavailable: No broker answers, or one says for the first time that it is missing.
         """
         (found,) = (await self.brokers.metadata([self.topic])).topics
@@ -205,7 +205,7 @@ class InternalTopicLog:
 
         Raises:
             LogLost: The topic is not the one that was there before.
-            UpstreamUnavailable: It was not possible within `timeout` seconds.
+            UpstreamUnavailable: The log could not be read to its end within `timeout` seconds.
         """
         try:
             async with asyncio.timeout(timeout):
@@ -251,13 +251,13 @@ class InternalTopicLog:
         """Writes what any proxy may write by itself.
 
         Args:
-            entries: What to write; it stands in the topic as one batch.
+            entries: The records, which the topic stores as one batch.
             timeout: Seconds, for which it is tried again.
 
         Returns:
             The offset of the last one, replicated.
 
         Raises:
-            UpstreamUnavailable: It is not known to be written, and may still be.
+            UpstreamUnavailable: The records may or may not be written.
         """
         return await self._writer.append(entries, timeout)

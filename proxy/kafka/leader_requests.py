@@ -63,7 +63,7 @@ class PartitionLeaderRequests:
         """Asks, and asks once more where the leader was another one.
 
         Args:
-            fields: Of the requests, beside their topics.
+            fields: The fields of the requests, without their topics.
 
         Returns:
             An answer to each question; where no broker gave one, with a retriable error code.

@@ -77,7 +77,7 @@ class Leaders:
     """The leaders of topics; what is kept is never older than `upstream.refresh_ms`.
 
     Args:
-        links: By which brokers are asked.
+        links: Connections by which brokers are asked.
     """
 
     def __init__(self, links: BrokerConnections) -> None:
@@ -118,7 +118,7 @@ class Leaders:
         """Returns a connection to the leader of a physical partition.
 
         Args:
-            purpose: As of `BrokerConnections.to`.
+            purpose: As for `BrokerConnections.to`.
 
         Raises:
             UpstreamUnavailable: There is no leader, or it cannot be reached.

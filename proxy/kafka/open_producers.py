@@ -47,7 +47,7 @@ class OpenProducers:
         """Asks a partition's leader about a producer, by a question that is sent after this call.
 
         Args:
-            node_id: Of the leader, as far as is known.
+            node_id: The leader's node id, as far as it is known.
 
         Returns:
             None: it does not answer, or another broker leads the partition.

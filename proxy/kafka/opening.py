@@ -79,13 +79,13 @@ class Opener:
         """Opens a batch.
 
         Args:
-            batch: As its header has it.
+            batch: The batch's header.
             data: Its bytes, all of them.
             take: Is given its records, in order and in slices. Those before an error have been given.
 
         Raises:
-            PassedOver: It holds more than the limit, or something that is no records; nobody should try again.
-            WireError: It was damaged on its way: its checksum is wrong.
+            PassedOver: The batch holds more than the limit, or no readable records. A retry is useless.
+            WireError: The batch was damaged in transit: its checksum is wrong.
         """
         name = (place, bytes(data[:CRC_FROM]))  # with the checksum: another topic of that name has other batches
         if (reason := self._known.get(name)) is not None:

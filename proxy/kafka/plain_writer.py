@@ -29,8 +29,8 @@ class PlainWriter:
     under another producer id.
 
     Args:
-        purpose: Of its connection, which nobody else may use: it is closed when something goes wrong.
-        codec: By which batches are compressed.
+        purpose: The purpose of the connection, which only this writer may use, because it is closed after an error.
+        codec: The codec that compresses batches.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class PlainWriter:
 
         Raises:
             BatchTooLarge: The topic will never take it.
-            UpstreamUnavailable: It was not acknowledged within `timeout` seconds, and may still be written.
+            UpstreamUnavailable: The batch was not acknowledged within `timeout` seconds, and may still be written.
         """
         failure = "no answer in time"
         async with self._one_at_a_time:

@@ -69,11 +69,11 @@ class Producer:
     sent, under the same sequence: brokers take others for a repetition, and drop them.
 
     Args:
-        identity: Of the first batch.
-        transactional_id: Of the transactions that the batches belong to.
+        identity: The identity of the first batch.
+        transactional_id: The transactional id of the batches.
 
     Attributes:
-        identity: Of the next batch.
+        identity: The identity of the next batch.
         is_certain: Whether it is known what became of all that was sent; otherwise only a repetition may follow.
     """
 
@@ -115,8 +115,9 @@ async def new_identity(
     """Gets a producer id.
 
     Args:
-        transactional_id: Whose id and epoch are wanted; former writers with it are fenced.
-        timeout_ms: After which a broker aborts a transaction, in milliseconds.
+        transactional_id: The transactional id whose producer id and epoch are wanted. Former writers with it are
+            fenced.
+        timeout_ms: The time after which a broker aborts a transaction, in milliseconds.
 
     Raises:
         UpstreamUnavailable: No broker gives one.
@@ -139,7 +140,7 @@ async def send_witnesses(
     """Sends witnesses of one transaction of the first protocol, with acks=all.
 
     Args:
-        batches: By topic and partition.
+        batches: Batches by topic and partition.
 
     Returns:
         The broker's error codes, by topic and partition.
@@ -156,8 +157,8 @@ def _produce_all(batches: Mapping[tuple[str, int], bytes], transactional_id: str
     """Returns a Produce request with batches of Kordon's own, with acks=all.
 
     Args:
-        batches: By topic and partition.
-        transactional_id: Of the transaction that they belong to.
+        batches: Batches by topic and partition.
+        transactional_id: The transactional id of the batches.
     """
     topics: dict[str, list[ProduceRequestPartition]] = {}
     for (topic, partition), batch in batches.items():
@@ -185,11 +186,11 @@ def send_batches(
     """Sends batches of clients at once, as they are.
 
     Args:
-        version: Of the request, by `produce_version`.
+        version: The version of the request, from `produce_version`.
         acks: 1 or -1; with 0 no answer would come.
         timeout_ms: How long the broker waits for followers, in milliseconds.
-        topics: By topic the partitions' batches, which must not be changed before the answer.
-        seconds: As the timeout of `UpstreamClient.send`.
+        topics: The partitions' batches by topic. They must not change before the answer.
+        seconds: The timeout, as in `UpstreamClient.send`.
 
     Returns:
         The body of the response to come, for `look_outcomes`.

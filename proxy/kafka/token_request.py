@@ -58,7 +58,7 @@ async def post_form(
     """Sends a form. Redirects are not followed, as the question has a secret.
 
     Args:
-        context: For https.
+        context: The TLS context for https.
 
     Raises:
         TokenRequestFailed: There is no answer within `TOKEN_SECONDS`, it is larger than `MOST_BYTES` or is no HTTP.

@@ -250,7 +250,7 @@ class TopicsAdmin:
         """Waits until at least so many partitions are there, and all of them are led and say so themselves.
 
         Raises:
-            UpstreamUnavailable: They are not in time.
+            UpstreamUnavailable: The leaders are not found in time.
         """
         try:
             async with asyncio.timeout(_NEW_TOPIC_SECONDS):
@@ -292,7 +292,7 @@ class TopicsAdmin:
         """Tells which topics were deleted: no broker that lives knows one of this name and id any more.
 
         Args:
-            expected: By name, the id that the topic had.
+            expected: The id that the topic had, by name.
 
         Returns:
             Of those that were deleted, by name, the id of the topic that has the name now; None: there is none.

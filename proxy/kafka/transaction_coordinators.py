@@ -41,7 +41,7 @@ class OpenTransaction:
     """A transaction whose markers are not all written.
 
     Attributes:
-        partitions: By topic, those that have no marker yet.
+        partitions: The partitions that have no marker yet, by topic.
         started_ms: When it began, in milliseconds since 1970, by its coordinator's clock.
         timeout_ms: Behind that, when its coordinator ends it.
     """
@@ -64,7 +64,7 @@ class TransactionCoordinators:
         """Returns the transactions that are open.
 
         Args:
-            producer_ids: Of these producers alone; empty: of all.
+            producer_ids: The ids of the producers to ask about. Empty: all producers.
 
         Raises:
             TopicsRefused: Kordon may not know.
@@ -84,7 +84,7 @@ class TransactionCoordinators:
         """Makes sure that Kordon may see transactions; those that it may not see are missing in answers.
 
         Raises:
-            TopicsRefused: It may not.
+            TopicsRefused: Kordon lacks a right.
             UpstreamUnavailable: No broker answers.
         """
         _, nodes = await self._leaders()

@@ -81,7 +81,7 @@ class UpstreamClient:
         """Connects.
 
         Raises:
-            UpstreamUnavailable: It cannot be reached, or does not let Kordon in; the message says why.
+            UpstreamUnavailable: The broker cannot be reached, or does not let Kordon in. The message says why.
         """
         name = (self._config.tls.server_name if self._config.tls else None) or self.address.host
         loop = asyncio.get_running_loop()
@@ -126,7 +126,7 @@ class UpstreamClient:
         """Returns the newest of the wanted versions that the broker speaks.
 
         Raises:
-            NoCommonVersion: It speaks none of them.
+            NoCommonVersion: The broker speaks none of the versions.
         """
         offered = self.versions.get(api_key, range(0))
         common = [version for version in wanted if version in offered]
@@ -140,7 +140,7 @@ class UpstreamClient:
         """Sends a request and waits for its response, and before it for room where too much is unanswered.
 
         Args:
-            version: Of the request, by `version`.
+            version: The version of the request, from `version`.
             timeout: Seconds in all; by default `upstream.connect_timeout_ms`.
 
         Raises:
@@ -160,8 +160,8 @@ class UpstreamClient:
         """Sends a request at once; order of calls = order on the wire.
 
         Args:
-            api: Of the request, which must have an answer: acks=0 is nothing for this connection.
-            version: Of the request, by `version`.
+            api: The api key of the request, which must have an answer: this connection cannot send acks=0.
+            version: The version of the request, from `version`.
             timeout: Seconds; by default `upstream.connect_timeout_ms`. When the oldest request is unanswered for
                 longer, the connection is closed: no later one can be answered either.
 

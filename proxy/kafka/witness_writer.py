@@ -57,8 +57,8 @@ class WitnessWriter:
         """Writes a witness with acks=all.
 
         Args:
-            node_id: Of the partition's leader.
-            sequence: What follows the producer's last one there (`open_answers.witness_sequence`).
+            node_id: The node id of the partition's leader.
+            sequence: The sequence after the producer's last one there (`open_answers.witness_sequence`).
 
         Returns:
             The broker's error code; NOT_LEADER_OR_FOLLOWER if it does not answer, and the witness may be written.
