@@ -56,7 +56,7 @@ def place_of(key: str, wanted: str = KIND) -> PlaceKey | None:
         wanted: The kind that it knows.
 
     Raises:
-        ValueError: It is not what its kind says.
+        ValueError: The value does not match its kind.
     """
     kind, _, rest = key.partition("/")
     if kind != wanted:
@@ -100,7 +100,7 @@ def load(value: bytes) -> Said | None:
     """Reads a record's value; None: it is of a version or kind that is not known.
 
     Raises:
-        ValueError: It is not what a record of this version is.
+        ValueError: The value is not a record of this version.
     """
     version, kind = head_of(value, MOST_VALUE_BYTES)
     if version != VERSION or kind not in (_START, _CLAIM):

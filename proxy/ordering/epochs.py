@@ -30,6 +30,6 @@ def split_epoch(virtual: int) -> tuple[int, int]:
     """Takes a leader epoch that a client sent apart: the move, and the physical partition's epoch (RISING-EPOCH).
 
     Args:
-        virtual: Not negative.
+        virtual: The virtual number, which is not negative.
     """
     return virtual >> _MOVE_SHIFT, virtual & LARGEST_EPOCH

@@ -17,7 +17,7 @@ def topic_gone(layout: Layout, successor: UUID | None, now_ms: int) -> FindingRe
     """Says that a topic was deleted without Kordon (SAME-TOPIC).
 
     Args:
-        layout: The last one.
+        layout: The last layout.
         successor: The id of the topic that has its name now; None: there is none.
         now_ms: Milliseconds since 1970.
     """
@@ -34,7 +34,7 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
     """Says which offsets were lost because logs got shorter (BEYOND-LOSS).
 
     Args:
-        layout: In which the topic continues behind them; its last epoch says where logs were cut.
+        layout: The layout in which the topic continues after the loss. Its last epoch says where logs were truncated.
         now_ms: Milliseconds since 1970.
     """
     shortened = layout.epochs[-1].shortened or {}
@@ -50,8 +50,8 @@ def not_mended(layout: Layout, shortened: Mapping[int, int], why: str, now_ms: i
     """Says that a topic does not continue behind what its logs have lost (BEYOND-LOSS).
 
     Args:
-        shortened: By physical partition whose log has got shorter, the offset from which on all was lost.
-        why: As `records.why_never` says.
+        shortened: The offset from which on all records were lost, by physical partition with a truncated log.
+        why: The reason, as from `records.why_never`.
         now_ms: Milliseconds since 1970.
     """
     logs = "; ".join(
@@ -89,8 +89,8 @@ def transactions_unverified(topic: str, brokers: Iterable[int], now_ms: int) -> 
     """Says that brokers do not verify the transactions of a topic: their config was changed after it had got some.
 
     Args:
-        topic: By name.
-        brokers: Which do not.
+        topic: The topic's name.
+        brokers: The brokers that do not.
         now_ms: Milliseconds since 1970.
     """
     text = (
@@ -105,8 +105,8 @@ def layout_unreadable(topic: str, why: str, now_ms: int) -> FindingRecord:
     """Says that a topic is not served because of its records; each proxy that cannot read them says so.
 
     Args:
-        topic: By name.
-        why: As `Unread.why_unserved` says.
+        topic: The topic's name.
+        why: The reason, as from `Unread.why_unserved`.
         now_ms: Milliseconds since 1970.
     """
     text = (
@@ -120,8 +120,8 @@ def layout_lost(topic: str, why: str, now_ms: int) -> FindingRecord:
     """Says that a topic is not served because its layout is lost; each proxy that cannot find it says so.
 
     Args:
-        topic: By name.
-        why: What shows that it was managed.
+        topic: The topic's name.
+        why: The evidence that the topic was managed.
         now_ms: Milliseconds since 1970.
     """
     text = (
@@ -171,7 +171,7 @@ def why_not_let_go(layout: Layout, filled: Iterable[int]) -> str:
     """Says why a topic cannot be an ordinary one as it is, and what would work.
 
     Args:
-        layout: In force; not plain, or with transactions.
+        layout: The layout in force, which is not plain or has transactions.
         filled: The physical partitions that hold records.
     """
     if layout.has_transactions:

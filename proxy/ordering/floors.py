@@ -16,7 +16,7 @@ def with_floors(layout: Layout, floors: Mapping[int, int]) -> Layout:
     """Returns a layout in which floors are raised; none is ever lowered, and the same layout where none rises.
 
     Args:
-        floors: By virtual partition, the virtual offset that its records begin at.
+        floors: The virtual offset at which the records begin, by virtual partition.
     """
     before = layout.floors or {}
     raised = {v: floor for v, floor in floors.items() if floor > before.get(v, 0)}
@@ -27,7 +27,7 @@ def wanted_floor(offset: int, start: int, end: int) -> int | None:
     """Returns to which floor a DeleteRecords leads, never below the start that there is.
 
     Args:
-        offset: That the client gave, virtual; or `HIGH_WATERMARK`.
+        offset: The virtual offset that the client gave, or `HIGH_WATERMARK`.
         start: The first virtual offset that readers can get.
         end: The end that clients are told.
 
@@ -43,7 +43,7 @@ def needed_from(layout: Layout, partition: int) -> int:
     """Returns the offset of a physical partition before which no virtual one needs anything any more.
 
     Args:
-        layout: With all floors.
+        layout: The layout with all floors.
         partition: The physical partition.
 
     Returns:

@@ -82,7 +82,7 @@ class Gate:
 
         Args:
             partition: The physical partition.
-            evidence: What is known of the others.
+            evidence: The known positions of the other members.
         """
         return tuple(self._missing(partition, offset, evidence)[: self._most_asked])
 
@@ -136,7 +136,7 @@ class Gate:
         """Returns the last offset of the segments before one in its partition; between two lies what is nobody's.
 
         Args:
-            segment: As `segment_at` tells it.
+            segment: The segment, as from `segment_at`.
 
         Returns:
             -1: there is nothing before it.

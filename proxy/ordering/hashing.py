@@ -22,7 +22,7 @@ def linear(value: int, n: int, u: int) -> int:
     """Returns the physical partition of a slot or hash.
 
     Args:
-        value: Not negative.
+        value: The value, which is not negative.
         n: initial_partition_count, at least 1.
         u: undeleted_partition_count, at least `n`.
     """
@@ -35,7 +35,7 @@ def parent(partition: int, n: int) -> int:
     """Returns the partition that `partition` was split from.
 
     Raises:
-        ValueError: It is one of the first `n`, which have none.
+        ValueError: The partition is one of the first `n`, which have no parent.
     """
     if partition < n:
         raise ValueError(f"partition {partition} is one of the first {n}: it has no parent")
@@ -49,7 +49,7 @@ def slot(v: int, n: int, virtual_partitions: int) -> int:
     assignors that give neighbours to one consumer make it read few physical partitions.
 
     Args:
-        v: Of the virtual partition, below `virtual_partitions`.
+        v: The virtual partition, below `virtual_partitions`.
         virtual_partitions: V = n * 2^k.
     """
     bits = (virtual_partitions // n).bit_length() - 1

@@ -44,7 +44,7 @@ class Packed(Mapping[int, Written]):
     """What producers had written, in 16 bytes each, as every worker keeps all rows of all topics.
 
     Args:
-        written: By writer (`identity.writer_id`).
+        written: The epoch and last sequence by writer (`identity.writer_id`).
     """
 
     def __init__(self, written: Mapping[int, Written]) -> None:
@@ -212,7 +212,7 @@ def carried(before: ImageParts, here: Mapping[int, Written], cut_ms: int, forgot
 
     Args:
         before: The image of the home that is left; silent producers are carried over.
-        here: By client id, the epoch and the last sequence that the log of that home has (DescribeProducers).
+        here: The epoch and the last sequence that the log of that home has, by client id (DescribeProducers).
         cut_ms: When `here` was read, in milliseconds since 1970.
         forgotten_ms: Brokers have forgotten the producers that wrote last before this (`is_forgotten`).
     """
@@ -245,7 +245,7 @@ def still_needed(part: ImageRecord, newer: Set[int], forgotten_ms: int) -> Image
     Args:
         part: A part of the image of the home that is left.
         newer: The producers that newer parts have.
-        forgotten_ms: As in `carried`.
+        forgotten_ms: As for `carried`.
 
     Returns:
         The part itself, a smaller one in its place, or None: nobody needs it.

@@ -17,8 +17,7 @@ def inherited_positions(layout: Layout, committed: Mapping[int, int]) -> dict[in
     """Returns the next offsets of a group on physical partitions.
 
     Args:
-        committed: By virtual partition, the virtual offset that the group has committed; those that are missing count
-            as unread.
+        committed: The virtual offset that the group has committed, by virtual partition. Missing ones count as unread.
     """
     positions = {q: bound for q, bound in _ends(layout).items() if bound is not None}
     for v, chain in enumerate(layout.chains):

@@ -51,9 +51,9 @@ def end_of(layout: Layout, stream: Stream, log_end: int, limit: int | None) -> i
     """Returns the end that clients are told of a stream.
 
     Args:
-        layout: In force; it has a `home_of` the stream.
+        layout: The layout in force, which has a `home_of` the stream.
         stream: A virtual partition, or a physical one as such.
-        log_end: Of its home's physical partition.
+        log_end: The end of the log of its home's physical partition.
         limit: The offset there from which on nothing is shown now; None: there is none.
     """
     floor = (layout.floors or {}).get(stream, 0)
@@ -67,7 +67,7 @@ def bounded(
     """Tells together what would be too many series.
 
     Args:
-        lags: All there are.
+        lags: All lags.
         most: Series, if there are not more topics than that.
         kept: Topics and groups that had series of their own so far; they keep them as long as there is room.
 

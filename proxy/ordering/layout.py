@@ -48,17 +48,17 @@ class Layout:
     """One immutable layout of a topic; names are KIP-253's.
 
     Attributes:
-        topic: Its name.
-        topic_id: Of the real topic (SAME-TOPIC).
-        n: initial_partition_count.
+        topic: The topic's name.
+        topic_id: The id of the real topic (SAME-TOPIC).
+        n: The topic's initial_partition_count.
         v_count: V, the virtual partitions.
         epochs: All so far, oldest first.
         segments: All so far, by epoch and partition.
         withheld: v >= N are written but not delivered yet (TAKEOVER-WAITS).
-        floors: By virtual partition, the virtual offset that DeleteRecords has raised its start to (OWN-FLOOR).
+        floors: The virtual offset to which DeleteRecords has raised the start, by virtual partition (OWN-FLOOR).
         ordered_delivery: enable.ordered.delivery of KIP-253: no key is delivered before what it was in earlier.
         janitor: Old values of keys are taken out of partitions that they have left (KIP-253 9).
-        share: What share groups are promised.
+        share: The topic's promises to share groups.
         has_transactions: Its logs may hold transactions. It stays so once the topic takes any. A record that says it
             cannot be read by versions that do not know transactions, so they do not serve the topic (UNREAD-UNSERVED).
     """
@@ -199,7 +199,7 @@ class Layout:
         """Returns the epoch that a change to `u` partitions would begin.
 
         Args:
-            u: As many as now, or another number.
+            u: The number of partitions, which may be the present one.
             placement: How virtual partitions will lie.
             shortened: Physical partitions whose log got shorter, by the offset from which all was lost (BEYOND-LOSS).
             renewed: Physical partitions that begin another segment; as many partitions as now.
@@ -227,10 +227,10 @@ class Layout:
         """Returns the layout in which `following` has begun.
 
         Args:
-            following: By `next_epoch`.
+            following: The epoch that `next_epoch` returned.
             cuts: The next offset of each physical partition that is sealed or opened.
             withheld: Keep v >= N from readers (TAKEOVER-WAITS).
-            leader_epochs: In which the cuts were read, as far as it is known.
+            leader_epochs: The leader epochs in which the cuts were read, as far as they are known.
             told: Up to where somebody may have been told of a partition whose log has got shorter: what follows begins
                 there, so that virtual offsets do not fall (BEYOND-LOSS).
 

@@ -77,9 +77,9 @@ class LayoutChange:
         """Returns all segments after the change.
 
         Args:
-            cuts: As of `Layout.changed`.
-            leader_epochs: As of `Layout.changed`.
-            told: As of `Layout.changed`.
+            cuts: As for `Layout.changed`.
+            leader_epochs: As for `Layout.changed`.
+            told: As for `Layout.changed`.
 
         Raises:
             KeyError: A cut is missing.

@@ -35,11 +35,11 @@ class LayoutsState:
 
     Attributes:
         member: The layouts and fences in force, and the worker's lease.
-        presence: Who may serve besides the members of the present generation.
+        presence: The members that may serve besides those of the present generation.
         leftovers: Records that nobody needs after a while.
         unread: Records that cannot be read.
-        findings: What controllers have found wrong with topics.
-        wishes: What is wished and has not come to an end, by the wish's id.
+        findings: The findings of controllers about topics.
+        wishes: The open wishes by id.
         looked_to: How far compacted topics were looked through, by topic and physical partition.
         behind: How far groups are from the cuts of takeovers, by topic.
         fences_read: Where each fence was read, by topic; those that have ended count no more.

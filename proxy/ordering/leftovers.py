@@ -24,7 +24,7 @@ class Leftovers:
     """Keeps how old such records are.
 
     Args:
-        seconds: By kind, the age from which on nobody needs a record.
+        seconds: The age from which on a record is no longer needed, by kind.
     """
 
     def __init__(self, seconds: Mapping[str, float]) -> None:

@@ -72,7 +72,7 @@ def transactional_id_of(key: str) -> str | None:
     """Returns whose record has a key, by name or hash; None: it is of a kind that this version does not know.
 
     Raises:
-        ValueError: It is not what its kind says.
+        ValueError: The value does not match its kind.
     """
     kind, _, name = key.partition("/")
     if kind not in (KIND, KIND_BY_HASH):
@@ -92,7 +92,7 @@ def load(value: bytes) -> Lent | None:
     """Reads a record's value; None: it is of a version that is not known, and so is what its id was given.
 
     Raises:
-        ValueError: It is not what a record of this version is.
+        ValueError: The value is not a record of this version.
     """
     if len(value) > MOST_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")

@@ -90,7 +90,7 @@ def counts(lent: Lent | None, record: Lent) -> bool:
     late. Only in a compacted log may it be greater by more: what is read first there may have come too late itself.
 
     Args:
-        lent: What the last one that counts says; None: none has been read.
+        lent: What the last record that counts says. None: none has been read.
     """
     return lent is None or record.number > lent.number
 
@@ -99,7 +99,7 @@ def decide(lent: Lent | None, asked: EpochClaim, *, may_take_over: bool) -> Deci
     """Decides on an InitProducerId request, by all that stands in the log since it came.
 
     Args:
-        lent: What is known of the transactional id; None: nothing.
+        lent: What is known of the transactional id. None: nothing is.
         asked: The request.
         may_take_over: Whether the claim that stands there was read `TAKE_OVER_SECONDS` ago.
     """
@@ -131,7 +131,7 @@ def called_again(lent: Lent, token: str) -> Lent | None:
     """Returns the record that claims one more call, because the broker was busy; None: another proxy has taken over.
 
     Args:
-        token: Of the request.
+        token: The request's token.
     """
     claim = lent.claim
     if claim is None or claim.token != token:
@@ -145,7 +145,7 @@ def released(lent: Lent, token: str) -> Lent | None:
     It stays where the broker has ended a transaction for it: that took an epoch, so the current producer is fenced.
 
     Args:
-        token: Of the request.
+        token: The request's token.
     """
     claim = lent.claim
     if claim is None or claim.token != token or claim.epochs > 1:
@@ -166,9 +166,9 @@ def settled(lent: Lent, token: str, answer: ProducerIdentity) -> tuple[Lent, Pro
     """Returns the record of what the broker has answered, and what the producer is told once that counts.
 
     Args:
-        lent: What is known now.
-        token: Of the request for which the broker was called.
-        answer: What it has given.
+        lent: What is now known of the transactional id.
+        token: The token of the request for which the broker was called.
+        answer: The broker's answer.
 
     Returns:
         None: another proxy has taken over, and the request is to be decided again.

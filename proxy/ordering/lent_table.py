@@ -73,8 +73,8 @@ class LentTable:
         """Takes in the next record of an id; returns whether it counts.
 
         Args:
-            record: What it says; None: it is of a later version.
-            written_ms: Its time.
+            record: The contents of the record. None: it is of a later version.
+            written_ms: The time of the record, in milliseconds since 1970.
             now: Seconds of a monotonic clock.
         """
         known = self._known.get(key)

@@ -45,7 +45,7 @@ def visible(chain: Chain, floor: int = 0, limit: int | None = None) -> tuple[Sta
     """Returns the stays that readers see something of, and the home always.
 
     Args:
-        chain: Not empty.
+        chain: The chain, which is not empty.
         floor: The virtual offset below which records were deleted (OWN-FLOOR).
         limit: The offset in the home's physical partition from which on nothing is shown (TAKEOVER-WAITS,
             FROZEN-READS); None: the end.
@@ -65,8 +65,8 @@ def partitions_to_ask(stays: Sequence[Stay], timestamp: int) -> frozenset[int]:
     """Returns the physical partitions whose brokers must be asked.
 
     Args:
-        stays: By `visible`.
-        timestamp: Of the ListOffsets request: a time, or one of the negative ones that have names here.
+        stays: The stays that `visible` returned.
+        timestamp: The timestamp of the ListOffsets request: a time, or one of the negative values that have names here.
     """
     return frozenset(stay.partition for stay in (stays[-1:] if timestamp == LATEST else stays))
 
@@ -75,9 +75,9 @@ def resolve(stays: Sequence[Stay], timestamp: int, answers: Mapping[int, FoundOf
     """Finds the virtual offset.
 
     Args:
-        stays: By `visible`.
-        timestamp: As of `partitions_to_ask`.
-        answers: By physical partition, what a broker says to the same timestamp.
+        stays: The stays that `visible` returned.
+        timestamp: As for `partitions_to_ask`.
+        answers: The brokers' answers to the same timestamp, by physical partition.
 
     Returns:
         What a client gets; an error where the answer depends on a partition that has one.
@@ -169,7 +169,7 @@ def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:
     its last leader epoch, which is how KIP-253 gets a cut from the epoch before a change.
 
     Args:
-        chain: Not empty.
+        chain: The chain, which is not empty.
         virtual: The leader epoch that the client asks for.
     """
     if virtual < 0:
@@ -186,7 +186,7 @@ def epoch_end(question: EpochQuestion, answer: FoundOffset) -> FoundOffset:
     """Returns the largest leader epoch that is not above the one asked for, and the virtual offset where it ends.
 
     Args:
-        question: By `epoch_question`.
+        question: The question that `epoch_question` returned.
         answer: The broker's: epoch and end offset, both -1 for an epoch that it does not know.
     """
     stay = question.stay

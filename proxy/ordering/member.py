@@ -19,7 +19,7 @@ class Hold:
     """Write no more to what the fence names, let what is under way end, freeze reading; then call `on_held`.
 
     Attributes:
-        fence: Its record.
+        fence: The record of the fence.
         opened: The physical partitions on which a segment begins behind it.
     """
 
@@ -78,7 +78,7 @@ class Member:
     """One worker's part in the proxies' group.
 
     Args:
-        incarnation: Of this process; never used again.
+        incarnation: The incarnation of this process, which is never used again.
     """
 
     def __init__(self, incarnation: str) -> None:
@@ -162,7 +162,7 @@ class Member:
         """Takes in a record of the layouts topic; None is a tombstone.
 
         Raises:
-            ValueError: It says what cannot be of what is known; nothing of it is taken in.
+            ValueError: The record contradicts what is known, and nothing of it is taken in.
         """
         kind, _, rest = key.partition("/")
         match kind, value:

@@ -78,7 +78,7 @@ class NextImages:
 
     Args:
         standing: All parts that stand in the layouts topic, by stream.
-        remembered_ms: For how long brokers remember a producer that is silent.
+        remembered_ms: The time for which brokers remember a silent producer, in milliseconds.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class NextImages:
         """Takes in a run of who has written to a partition.
 
         Args:
-            partition: Physical.
+            partition: The physical partition.
             rows: Tagged producer id, epoch and last sequence.
             read_ms: When they were read, in milliseconds since 1970.
         """
@@ -138,7 +138,7 @@ class NextImages:
         """Returns the images as they are at the cut.
 
         Args:
-            written: By physical partition and tagged producer id, epoch and last sequence of who has written since.
+            written: The epoch and last sequence of later writers, by physical partition and tagged producer id.
             cut_ms: When the cut was read, in milliseconds since 1970.
         """
         found = {partition: sorted_out(rows) for partition, rows in written.items()}

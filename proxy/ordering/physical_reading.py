@@ -68,8 +68,8 @@ def tenancy_of(layout: Layout, shared: Mapping[int, Tenancy], log: int) -> AnyTe
     """Returns whose batches are whose in a log.
 
     Args:
-        shared: By physical partition, who lives and has lived there (`tenancies`).
-        log: By `log_read_by`.
+        shared: The streams that live and have lived in each physical partition (`tenancies`).
+        log: The log, as from `log_read_by`.
     """
     partition = shown_partition(log)
     found = shared.get(partition) or Tenancy(partition)

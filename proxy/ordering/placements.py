@@ -41,7 +41,7 @@ class Placements(NamedTuple):
     """Says where the virtual partitions of one topic live.
 
     Attributes:
-        n: initial_partition_count.
+        n: The topic's initial_partition_count.
         v_count: V, the virtual partitions.
     """
 

@@ -71,7 +71,7 @@ def place_of(key: str) -> MemberKey | None:
     """Returns whose record has a key; None: it is of a kind that this version does not know.
 
     Raises:
-        ValueError: It is not what its kind says.
+        ValueError: The value does not match its kind.
     """
     kind, _, place = key.partition("/")
     return _PLACE.validate_json(place) if kind == KIND else None
@@ -87,7 +87,7 @@ def load(value: bytes) -> MemberReport | None:
     """Reads a record's value; None: it is of a version that is not known.
 
     Raises:
-        ValueError: It is not what a record of this version is.
+        ValueError: The value is not a record of this version.
     """
     if len(value) > MOST_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")

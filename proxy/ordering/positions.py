@@ -44,7 +44,7 @@ class TopicReport:
     """What a member says of one topic.
 
     Attributes:
-        owned: By each partition that it owns, its next offset there; `UNKNOWN` where it has not said so yet.
+        owned: The member's next offset in each of its partitions. `UNKNOWN`: it has not reported one yet.
         wanted: Partitions whose position of the group it wants to know, in ascending order.
     """
 
@@ -57,9 +57,9 @@ class MemberReport:
     """All that a member has to say.
 
     Attributes:
-        generation_id: Of the group.
+        generation_id: The group's generation.
         sequence: Higher than that of what its member said before in this generation; -1 of members that do not count.
-        topics: By topic.
+        topics: Reports by topic.
         said_ms: When it was written, in milliseconds since 1970; 0: it has to be written again, or else a log that is
             compacted could lose it.
     """
@@ -154,7 +154,7 @@ class Positions:
     """What all groups have reported, as a log of their reports says.
 
     Args:
-        most_bytes: What they may take in memory.
+        most_bytes: The most memory that they may take.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:

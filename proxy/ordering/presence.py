@@ -54,8 +54,9 @@ class Presence:
         Args:
             lease_seconds: The longest lease among them.
             now: Seconds on the clock of leases, later than the end of the generation before.
-            seals: By incarnation, of the word that it says when it ends; without one it is believed whatever it says.
-            hosts: By incarnation, where it runs.
+            seals: By incarnation, the seal of the secret with which it announces its end. Without a seal the
+                announcement is believed.
+            hosts: The host of each incarnation.
         """
         present = frozenset(members)
         lease_end = now + max(lease_seconds, self._lease_seconds)

@@ -84,7 +84,7 @@ class Tenancy:  # noqa: PLW1641 - it remembers what it has found
         """Returns the owner of a batch, or why it has none.
 
         Args:
-            producer_id: As the log has it.
+            producer_id: The producer id in the log.
             base_offset: The batch's, in the physical partition.
             is_control: Whether it is a control batch.
         """
@@ -108,7 +108,7 @@ class Tenancy:  # noqa: PLW1641 - it remembers what it has found
         """Whether the virtual partition that a batch names has ever lived here, even if the batch is a stray.
 
         Args:
-            producer_id: As the log has it; one that says nothing, or that a janitor wrote, is known.
+            producer_id: The producer id in the log. Ids without a meaning, and those of a janitor, count as known.
             base_offset: The batch's offset. Every batch from before the takeover counts as known, because the topic may
                 have been managed before.
         """
@@ -210,7 +210,7 @@ def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> 
     Args:
         hashes: The hash of each record's key, not negative.
         residents: The virtual partitions that live there, at least one.
-        v_count: V.
+        v_count: The number of virtual partitions.
 
     Returns:
         A virtual partition for each record: that of its key where it lives there, else one that its key alone decides.
@@ -240,8 +240,8 @@ def reading_place(chain: Chain, offset: int, floor: int) -> ReadingPlace | None:
     """Finds where a virtual offset is read; None: it lies below the first record (HOLE-PASSED).
 
     Args:
-        chain: Not empty.
-        offset: Virtual.
+        chain: The chain, which is not empty.
+        offset: The virtual offset.
         floor: The virtual offset below which records were deleted (OWN-FLOOR).
     """
     stay = chain.stay_of(offset)
@@ -259,8 +259,8 @@ def position_beyond(stay: Stay, position: int, log_start: int, log_end: int) -> 
     """Returns where to continue reading from a position that the physical log may no longer have.
 
     Args:
-        position: In the physical partition.
-        log_start: Of the physical log, as its leader says now.
+        position: The offset in the physical partition.
+        log_start: The start of the physical log, as its leader now gives it.
 
     Returns:
         The position itself if the log has it, else the end of the hole (HOLE-PASSED). None: it lies after the end of a
@@ -316,7 +316,7 @@ def past_loss(stay: Stay, position: int) -> int:
 
     Args:
         stay: The stay that holds the position. It has lost its last offsets if the log got shorter.
-        position: In the physical partition.
+        position: The offset in the physical partition.
     """
     if stay.end is None or stay.lost_from is None or not stay.lost_from <= position < stay.end:
         return position
@@ -327,7 +327,7 @@ def first_readable(chain: Chain, floor: int, log_start: Callable[[int], int]) ->
     """Returns the first virtual offset that readers can get: log_start_offset in answers.
 
     Args:
-        chain: Not empty.
+        chain: The chain, which is not empty.
         floor: The virtual offset below which records were deleted (OWN-FLOOR).
         log_start: Returns where a physical partition's log begins, 0 where it is not known.
     """
@@ -358,8 +358,8 @@ class Scanned:
         Args:
             start: Offset from which on everything was read.
             end: Offset up to which.
-            last: By virtual partition that has batches there, the end of the last one.
-            leader_epoch: Of the last batch there.
+            last: The end of the last batch, by virtual partition that has batches there.
+            leader_epoch: The leader epoch of the last batch there.
         """
         if end <= self.end:
             return

@@ -34,10 +34,10 @@ class Repeats:
         """Notes that a client was told to send a batch again.
 
         Args:
-            producer_id: The client's.
+            producer_id: The client's producer id.
             epoch: The producer epoch.
-            sequence: Of the batch's first record, as the client counts.
-            now: In seconds.
+            sequence: The sequence of the batch's first record, as the client counts.
+            now: The time in seconds.
         """
         if self.is_behind(producer_id, epoch, sequence, now):
             return

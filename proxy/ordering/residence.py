@@ -18,7 +18,7 @@ class Residence:
     Args:
         placements: Say where virtual partitions live in an epoch.
         epochs: All so far, oldest first.
-        segments: All so far.
+        segments: All segments so far.
     """
 
     def __init__(self, placements: Placements, epochs: Sequence[Epoch], segments: Sequence[Segment]) -> None:

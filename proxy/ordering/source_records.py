@@ -82,7 +82,7 @@ def load(value: bytes) -> SourceTopic | None:
     """Reads a record's value; None: it is of a version that is not known.
 
     Raises:
-        ValueError: It is not what a record of this version is.
+        ValueError: The value is not a record of this version.
     """
     if len(value) > MOST_BYTES:
         raise ValueError(f"it has {len(value)} bytes, and at most {MOST_BYTES} are read")

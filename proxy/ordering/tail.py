@@ -16,7 +16,7 @@ class Tail:
 
     Args:
         position: The log end before its producers were asked for.
-        leader_epoch: Of the leader that told them: another one may have lost some of what it told.
+        leader_epoch: The epoch of the leader that gave them. Another leader may have lost some of them.
         in_transaction: Producers that had a transaction open.
     """
 

@@ -53,7 +53,7 @@ class Takeover:
     Attributes:
         until_ms: Wall clock, from when on no client has the old view any more; None: V is not shown yet, or only since
             a moment, and the time of the old view does not run yet.
-        cuts: By v < N, the offset that a group must have committed; empty before the last cut.
+        cuts: The offset that a group must have committed, by v < N. Empty before the last cut.
         left_out: Groups that are not waited for.
         waits_for: Groups that had not passed the cuts when they were looked at last.
         subscribers: Members that had not come to the new name then.
@@ -116,9 +116,9 @@ def is_near(committed: Mapping[int, int], log_starts: Mapping[int, int], log_end
     """Whether a group will soon have read what stands before a cut that is made now (TAKEOVER-SHARES).
 
     Args:
-        committed: By v < N, as in `has_passed`.
-        log_starts: By partition p < N, where its log begins.
-        log_ends: By v < N, the offset behind its last record, as groups commit it.
+        committed: Committed offsets by v < N, as in `has_passed`.
+        log_starts: The start of the log, by partition p < N.
+        log_ends: The offset after the last record, as groups commit it, by v < N.
     """
     behind = (end - max(committed.get(v, 0), log_starts.get(v, 0)) for v, end in log_ends.items())
     return not committed or max(behind, default=0) <= NEAR_RECORDS
@@ -143,9 +143,9 @@ def left_to_read(takeover: Takeover, committed: Mapping[int, int], log_starts: M
     """Returns how many offsets before the cuts a group has not committed, as far as they are still there.
 
     Args:
-        committed: By v < N, the offset that the group has committed last. Where it has committed none it is taken to
-            be at the beginning; a group that has none at all does not read the topic.
-        log_starts: By partition p < N, where its log begins.
+        committed: The group's last committed offset, by v < N. Without a commit for v, the group counts as at the
+            beginning. A group without any commit does not read the topic.
+        log_starts: The start of the log, by partition p < N.
     """
     if not committed:
         return 0

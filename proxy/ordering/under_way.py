@@ -109,7 +109,7 @@ class KeptAnswers(Generic[_Answer]):
         Args:
             is_written: Whether it says that the write is in the log.
             may_serve: Whether the lease lives, and the layouts were read since it was joined.
-            now: Seconds.
+            now: The time in seconds.
         """
         if may_serve or not is_written:
             return Fate.TELL

@@ -43,7 +43,7 @@ class Unread:
         """Says why a topic must not be served; None if it may.
 
         Args:
-            topic: By name.
+            topic: The topic's name.
             is_managed: Whether a layout of it has been read. Where none has, only an unreadable one counts: it may
                 well be managed. Whatever else there is of an ordinary topic concerns nobody.
         """

@@ -22,10 +22,10 @@ def read_value(value: bytes, form: TypeAdapter[_Value], version: int) -> _Value 
     """Reads a record's value; None: it is of another version.
 
     Args:
-        form: What a value of the version is.
+        form: The type of a value of this version.
 
     Raises:
-        ValueError: It is not what a record of this version is.
+        ValueError: The value is not a record of this version.
     """
     try:
         return form.validate_json(value)

@@ -73,10 +73,10 @@ class Writers:
         """Judges a batch that is next.
 
         Args:
-            image: Of the virtual partition.
-            writer: Whose sequences it continues with (`identity.writer_id`).
-            base_sequence: Of its first record, in the client's count.
-            last_sequence: Of its last record.
+            image: The image of the virtual partition.
+            writer: The writer whose sequences it continues (`identity.writer_id`).
+            base_sequence: The sequence of the first record, as the client counts.
+            last_sequence: The sequence of the last record.
             asked: Whether the broker was asked since the batch came, and does not know its identity.
             is_outdated: Whether it is not to be written under the present layout; if it stands in an earlier segment,
                 that is what its client has to know (COUNT-FENCE).

@@ -70,7 +70,7 @@ def acknowledge(
     """Judges what a member says of one partition.
 
     Args:
-        state: As far as the worker has read.
+        state: The state as far as the worker has read it.
         may_renew: Whether the request says that it renews (ShareFetch and ShareAcknowledge 2).
 
     Returns:

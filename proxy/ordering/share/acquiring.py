@@ -61,7 +61,7 @@ def acquire(
     Of each key the first record that is not done may be given, and no other (KEY-IN-HAND).
 
     Args:
-        state: As far as the worker has read. What it has not read yet makes it give less, or nothing.
+        state: The state as far as the worker has read it. What it has not read makes it give less, or nothing.
         window: Begins nowhere behind the stable offset; otherwise nothing is given.
         now: The worker's own clock, in seconds.
         under_way: Offsets of locks that the worker is writing for others: they are as good as in hand.

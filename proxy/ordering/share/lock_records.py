@@ -64,7 +64,7 @@ def load(value: bytes) -> Said | None:
     """Reads a record's value; None: it is of a version or kind that is not known.
 
     Raises:
-        ValueError: It is not what a record of this version is.
+        ValueError: The value is not a record of this version.
     """
     version, kind = head_of(value, _MOST_BYTES)
     if version == VERSION and kind in (_OUTCOME, _LOCK):

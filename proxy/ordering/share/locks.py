@@ -110,8 +110,8 @@ class Locks:
         """Takes in a lock.
 
         Args:
-            key: Of its record in the log.
-            done: What is done before it in the log: nobody gets that any more.
+            key: The key of the lock's record in the log.
+            done: The set of done offsets before it in the log. Their records are given to no member any more.
             now: The worker's own clock, in seconds; it does not stop while the machine sleeps.
         """
         self._standing[key] = lock

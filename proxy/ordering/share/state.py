@@ -66,11 +66,11 @@ class ShareState:
         """Takes in a record.
 
         Args:
-            key: By which it can be taken out again.
-            offset: Where it stands.
-            said: What it says; None: what had the key is taken out.
+            key: The key by which the record can be removed.
+            offset: The offset of the record.
+            said: The contents of the record. None: the record with the key is removed.
             now: The worker's own clock, in seconds.
-            size: In bytes.
+            size: The size in bytes.
         """
         if said is None:
             for locks in self._locks.values():

@@ -51,7 +51,7 @@ class ShareWindow:
 
         Args:
             end: All before it has been looked at now.
-            records: That stand between the end so far and this one, in order.
+            records: The records between the present end and this one, in order.
         """
         for each in records:
             self._offsets.append(each.offset)
@@ -76,7 +76,7 @@ class ShareWindow:
         """Returns what is done when records are: these, and the offsets before each that no record has (SEEN-GAPS).
 
         Args:
-            offsets: Of records. Before one that has not been looked at nothing else is done.
+            offsets: Offsets of records. Nothing after an unexamined record counts as done.
         """
         return Ranges(self._covered(offset) for offset in offsets)
 

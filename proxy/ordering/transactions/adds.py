@@ -31,7 +31,7 @@ class Announcement:
         """Returns the physical partitions that something leaves; on these, the fence waits for older transactions.
 
         Args:
-            homes: By virtual partition, its present home.
+            homes: The present home, by virtual partition.
         """
         return frozenset(homes[v] for v, q in self.coming.items() if homes[v] != q)
 
@@ -61,9 +61,9 @@ def plan(vs: Iterable[int], homes: Mapping[int, int], layout_epoch: int, announc
 
     Args:
         vs: The virtual partitions that the client names.
-        homes: By virtual partition, its home in the present layout.
-        layout_epoch: Of that layout.
-        announcement: The latest.
+        homes: The home in the present layout, by virtual partition.
+        layout_epoch: The epoch of that layout.
+        announcement: The latest announcement.
     """
     named = tuple(vs)
     coming = coming_homes(named, announcement)
@@ -79,8 +79,8 @@ def course(planned: Plan, layout_epoch: int, announcement: Announcement, *, has_
     """Returns how an AddPartitionsToTxn goes on. Asked before the coordinator is asked, and before the client is told.
 
     Args:
-        layout_epoch: Of the present layout.
-        announcement: The latest.
+        layout_epoch: The epoch of the present layout.
+        announcement: The latest announcement.
         has_lease: Whether the worker has a lease. A lease that ended meanwhile and began again does no harm: the worker
             has read the layouts since (READ-BEFORE-SERVE).
     """

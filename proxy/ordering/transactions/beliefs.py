@@ -110,7 +110,7 @@ class Beliefs:
 
         Args:
             partition: The physical partition.
-            ground: As it is now.
+            ground: The present ground.
             now: Seconds on the worker's clock.
         """
         if not self.has_right(claim, now):
@@ -143,7 +143,7 @@ class Beliefs:
 
         Args:
             partition: The physical partition.
-            ground: As it is now.
+            ground: The present ground.
         """
         inquiry = Inquiry(claim, partition, ground)
         if len(self._under_way) > self._most:

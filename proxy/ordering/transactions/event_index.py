@@ -18,7 +18,7 @@ class EventIndex:
 
     Args:
         start: The offset from which the log is read.
-        leader_epoch: Of the leader that it is read from.
+        leader_epoch: The epoch of the leader from which it is read.
         most: Events kept at most. Beyond it the oldest are forgotten, and `start` rises.
     """
 
@@ -73,7 +73,7 @@ class EventIndex:
         """Yields what `behind` returns, without a copy of it; the index must not change meanwhile.
 
         Raises:
-            LookupError: As of `behind`, before anything is yielded.
+            LookupError: As for `behind`, before anything is yielded.
         """
         if not self.knows_behind(offset):
             raise LookupError(f"events are known from {self.start} on, not behind {offset}")
@@ -84,7 +84,7 @@ class EventIndex:
         """Continues with what another index knows, which begins at or before the end of this one.
 
         Raises:
-            ValueError: It begins behind it, or is of another leader's log.
+            ValueError: The index begins after it, or belongs to another leader's log.
         """
         if following.start > self.end or following.leader_epoch != self.leader_epoch:
             raise ValueError(f"what is known from {following.start} on does not follow {self.end}")
@@ -111,7 +111,7 @@ class EventIndex:
         """Continues with the log of another leader.
 
         Args:
-            leader_epoch: The new one.
+            leader_epoch: The new leader epoch.
             end: The offset up to which that log is the same. What was read from there on is dropped.
         """
         self.leader_epoch = leader_epoch

@@ -40,7 +40,7 @@ class OlderTransactions:
         of that, and its client continues.
 
         Args:
-            open_at: What leaders said of the partitions in `ends`.
+            open_at: The leaders' answers for the partitions in `ends`.
             known: Partitions and producer ids of the transactions that coordinators have open, prepared ones included.
                 They were asked after the leaders. What no coordinator knows hangs, and is not waited for.
         """

@@ -48,7 +48,7 @@ def leader_says(answer: LeaderAnswer, epoch: int, leader_epoch: int) -> LeaderSa
 
     Args:
         epoch: The producer epoch of the transaction.
-        leader_epoch: Of the leader to which data would be sent now.
+        leader_epoch: The epoch of the leader to which data would now be sent.
     """
     if not is_of_leader(answer, leader_epoch):
         return LeaderSays.UNSURE

@@ -80,7 +80,7 @@ class OpenBatches:
 
         Args:
             end: The offset behind it.
-            seen: What stands there, in its order; what lies below `self.end` has been read before.
+            seen: The batches and markers there, in order. What lies below `self.end` has been read before.
             decide: Returns a batch's outcome by all that has been read.
         """
         begin = self.end

@@ -34,7 +34,7 @@ def outcome_of(batch: Batch, index: EventIndex, absences: Absences) -> Outcome:
     Args:
         batch: One of this log.
         index: The events of its log, also of what lies behind the cut of its segment.
-        absences: What coordinators have said of its partition.
+        absences: The coordinators' answers for the batch's partition.
 
     Raises:
         LookupError: The index has forgotten what stands behind the batch (`EventIndex.knows_behind`).
@@ -51,10 +51,10 @@ def deciding_event(batch: Batch, index: EventIndex) -> Event | None:
     It decides the same about each batch of the same producer, epoch and protocol that stands between.
 
     Args:
-        batch: As of `outcome_of`.
+        batch: As for `outcome_of`.
 
     Raises:
-        LookupError: As of `outcome_of`.
+        LookupError: As for `outcome_of`.
     """
     behind = index.following(batch.offset, batch.producer_id)
     return next((each for each in behind if not is_passed_over(batch, each)), None)
@@ -90,7 +90,7 @@ def is_witnessed(batch: Batch, index: EventIndex) -> bool:
     may have been lost as well.
 
     Args:
-        batch: A committed one.
+        batch: A committed batch.
         index: The events of its log from the log's beginning. If retention took the beginning, the answer may be False
             without a fault.
     """
