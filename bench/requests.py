@@ -1,7 +1,8 @@
 """What one request takes of a proxy: plain connections send prepared frames, so that little else is on the machine.
 
 The process's own clock is counted, in nanoseconds (`/proc/PID/task/*/schedstat`): clients, broker and other programs on
-the machine do not count, but they share its caches, so figures are compared within one run only.
+the machine do not count, but they share its caches, so figures are compared within one run only. What the process
+takes without requests is measured before them, and taken off.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _PARKED_SECONDS: Final = 0.02
 _REST_MS: Final = 5
 _SMALL_BYTES: Final = 200
 _LONG_MS: Final = 30_000
+_IDLE_SECONDS: Final = 2.0
+"""How long a process is watched that nobody asks for anything."""
 
 
 class Measured(Protocol):
@@ -72,22 +75,51 @@ def cpu_us(pid: int) -> float:
     return sum(int(each.read_text().split()[0]) for each in tasks) / 1000
 
 
+class Spent:
+    """What requests take of a process: all that it takes from the start on, but what it takes without them.
+
+    Args:
+        idle_us: Microseconds that it takes each second without requests, by `idle_us`.
+    """
+
+    def __init__(self, pid: int, idle_us: float) -> None:
+        self._pid = pid
+        self._idle_us = idle_us
+        self._begun, self._since = cpu_us(pid), time.monotonic()
+
+    def each_us(self, requests: int) -> float:
+        """Returns the microseconds for each of so many requests."""
+        return beside_idle(cpu_us(self._pid) - self._begun, time.monotonic() - self._since, self._idle_us) / requests
+
+
+def beside_idle(took_us: float, seconds: float, idle_us: float) -> float:
+    """Returns what of some processor time was not idle; at least 0."""
+    return max(took_us - seconds * idle_us, 0.0)
+
+
+def idle_us(pid: int) -> float:
+    """Watches a process that nobody asks for anything; returns the microseconds that it takes each second."""
+    begun, since = cpu_us(pid), time.monotonic()
+    time.sleep(_IDLE_SECONDS)
+    return (cpu_us(pid) - begun) / (time.monotonic() - since)
+
+
 def produce_us(pid: int, bootstrap: str, topic: str, shape: Shape, requests: int) -> float:
     """Sends a request on each connection, then waits for all; returns the microseconds of a process for each batch."""
     frame = produce_frame(topic, range(shape.batches), shape.batch_bytes)
     connections = [PlainConnection(bootstrap) for _ in range(shape.connections)]
     for each in connections:  # the first request of a connection opens the way to the broker
         each.ask_frame(frame)
-    begun = cpu_us(pid)
+    spent = Spent(pid, idle_us(pid))
     for _ in range(requests):
         for each in connections:
             each.tell_frame(frame)
         for each in connections:
             each.told_frame()
-    took = cpu_us(pid) - begun
+    took = spent.each_us(requests * shape.connections * shape.batches)
     for each in connections:
         each.close()
-    return took / (requests * shape.connections * shape.batches)
+    return took
 
 
 def produce_frame(topic: str, partitions: Iterable[int], batch_bytes: int) -> bytes:
@@ -160,23 +192,23 @@ class Reader:
 def rest_us(pid: int, reader: Reader, requests: int) -> float:
     """Has a reader that has all there is ask again and again; returns the microseconds of a process for each Fetch."""
     reader.catch_up()
-    begun = cpu_us(pid)
+    spent = Spent(pid, idle_us(pid))
     for _ in range(requests):
         reader.send(_REST_MS)
         reader.receive()
-    return (cpu_us(pid) - begun) / requests
+    return spent.each_us(requests)
 
 
 def news_us(pid: int, reader: Reader, writer: PlainConnection, frames: Sequence[bytes]) -> float:
     """Writes a batch while a Fetch waits, again and again; returns the microseconds for Produce and Fetch together."""
     reader.catch_up()
-    begun = cpu_us(pid)
+    spent = Spent(pid, idle_us(pid))
     for frame in frames:
         reader.send(_LONG_MS)
         time.sleep(_PARKED_SECONDS)
         writer.ask_frame(frame)
         reader.receive()
-    return (cpu_us(pid) - begun) / len(frames)
+    return spent.each_us(len(frames))
 
 
 def measure_untouched(proxy: Measured, topics: Topics, requests: int) -> dict[str, float]:

@@ -12,7 +12,7 @@ from kordon.bench.paced import percentiles
 from kordon.bench.picture import draw
 from kordon.bench.plan import PROFILES, Live
 from kordon.bench.report import report
-from kordon.bench.requests import CASES
+from kordon.bench.requests import CASES, beside_idle
 from kordon.bench.resizes import Sample, Stream, Window, living_on, pauses, sealed_by, summary, turns_on
 from kordon.bench.results import DIRECT, FLOOR, KORDON, MANAGED, RECORDED, Measurement, Results
 from kordon.bench.verdicts import Verdict, verdicts
@@ -332,3 +332,9 @@ def test_profiles_hold_what_the_bar_asks_for(profile: str) -> None:
     assert (plan.base.records, plan.base.record_bytes, plan.memory.connections) == (1_000_000, 500, 1_000)
     asked = {(connections, size) for connections in (1, 10, 100) for size in (100, 1_000, 100_000)}
     assert asked <= {(case.connections, case.record_bytes) for case in plan.matrix}
+
+
+@pytest.mark.parametrize(("took_us", "left_us"), [(9_000, 3_000), (6_000, 0), (5_000, 0)])
+def test_what_a_process_takes_without_requests_is_taken_off(took_us: float, left_us: float) -> None:
+    """Three seconds at 2 ms each; nothing takes less than nothing."""
+    assert beside_idle(took_us, 3.0, 2_000) == left_us
