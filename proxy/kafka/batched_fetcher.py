@@ -4,9 +4,10 @@ A broker works on one request of a connection at a time, and one that waits for 
 there are a few connections per broker, and each request takes along all that is wanted when it leaves. Only those hear
 of its answer for whom it has news; what is idle is asked for again with no more work than that.
 
-News make many small requests of one large one, for whoever has heard of them wants what is next a moment later. So a
-request that waits *adopts* what smaller ones wait for, and these are over soon: the shorter, the fewer connections are
-left. For that moment two requests name the same, and who waits takes what comes first.
+News make many small requests of one large one, for whoever has heard of them wants what is next a moment later. So
+what is idle of an answer with news *pauses* for that moment, and goes with what is wanted next, in one request. Where
+that comes later, a request that waits *adopts* what smaller ones wait for, and these are over soon: the shorter, the
+fewer connections are left. For that moment two requests name the same, and who waits takes what comes first.
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ _CONNECTIONS: Final = 8
 """Per broker."""
 _SPARE_CONNECTIONS: Final = 4
 """When no more are left, none of them waits for long."""
+_PAUSE_TURNS: Final = 8
+"""Turns of the event loop in which what is idle is named in no request: whoever has heard of news takes five or six
+until it wants what is next."""
 _ANSWER_SECONDS: Final = 10.0
 _NOTHING: Final = memoryview(b"")
 _MOVED: Final = frozenset(
@@ -111,6 +115,8 @@ class _Node:
     waiting: deque[_OpenWant] = field(default_factory=deque[_OpenWant])
     free: list[int] = field(default_factory=lambda: list(reversed(range(_CONNECTIONS))))
     is_due: bool = False
+    pauses: bool = False
+    """Whether what waits is asked for in a moment, or with what is wanted before that."""
     asked: dict[int, _Taken] = field(default_factory=dict[int, _Taken])
     """By connection, what its request names."""
     wanted: int = 0
@@ -178,11 +184,13 @@ class BatchedFetcher:
 
     async def close(self) -> None:
         """Ends what is under way."""
+        for node in self._nodes.values():
+            node.pauses = False
         await self._tasks.stop()
 
     def _leave(self, node_id: int) -> None:
         node = self._nodes[node_id]
-        node.is_due = False
+        node.is_due = node.pauses = False
         while node.waiting and node.free:
             taken = _take(node.waiting, node.share)
             if all(wanted.want.max_wait_ms and not wanted.want.is_alone for wanted in taken.values()):
@@ -215,6 +223,7 @@ class BatchedFetcher:
         finally:
             node, now = self._nodes[node_id], asyncio.get_running_loop().time()
             del node.asked[connection]
+            is_alone, has_news = not node.waiting, False
             for name, wanted in taken.items():
                 fetched = found.get(name, missing)
                 wanted.requests -= 1
@@ -222,10 +231,19 @@ class BatchedFetcher:
                     continue
                 if now >= wanted.until or wanted.want.is_news(fetched):
                     wanted.outcome.set_result(fetched)
+                    has_news = True
                 elif not wanted.requests:
                     node.waiting.append(wanted)
             node.free.append(connection)
+            node.pauses = is_alone and has_news and len(node.waiting) > 0
+            self._pause(node_id, _PAUSE_TURNS if node.pauses else 0)
+
+    def _pause(self, node_id: int, turns: int) -> None:
+        """Has what waits asked for after so many turns of the loop, unless that is done before."""
+        if not turns:
             self._leave(node_id)
+        elif self._nodes[node_id].pauses:
+            asyncio.get_running_loop().call_soon(self._pause, node_id, turns - 1)
 
 
 def _take(waiting: deque[_OpenWant], most_idle: int) -> _Taken:

@@ -78,6 +78,8 @@ class AskedPartition(NamedTuple):
     row: FetchPartition
     stream: Stream
     """What the client means by its number."""
+    empty_until: int = 0
+    """The offset of its home's log before which nothing is left for the client, as long as nothing is carried on."""
 
 
 def asked_by_table(version: int, request: FetchRequest) -> AskedFetch:

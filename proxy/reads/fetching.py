@@ -101,8 +101,8 @@ class Fetching:
                 return self._answer(now >= deadline)
             await _first_of(wanted, self._changes(), self._rests.stirred, until - now)
 
-    def _fetch(self, topic: RestingTopic, row: FetchPartition) -> PartitionFetch:
-        asked = AskedPartition(topic.managed, row, self._rests.stream(row[0]))
+    def _fetch(self, topic: RestingTopic, row: FetchPartition, empty_until: int = 0) -> PartitionFetch:
+        asked = AskedPartition(topic.managed, row, self._rests.stream(row[0]), empty_until)
         gate = self._gate.of(asked.topic, asked.stream) if self._gate is not None and asked.topic is not None else None
         return PartitionFetch(self._reads, asked, self._asked.version, gate, is_committed=self._asked.is_committed)
 
@@ -136,7 +136,7 @@ class Fetching:
         """Has those who rest no more looked at one by one from now on."""
         awake = self._rests.wake(is_late=is_late)
         if awake:
-            self._fetches |= {(topic, row[0]): self._fetch(topic, row) for topic, row in awake}
+            self._fetches |= {(each.topic, each.row[0]): self._fetch(*each) for each in awake}
             if len(self._fetches) > 1:
                 order = ((each.topic, partition) for each in self._named for partition in each.partitions)
                 self._fetches = {each: self._fetches[each] for each in order if each in self._fetches}

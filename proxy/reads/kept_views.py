@@ -104,6 +104,11 @@ class KeptViews:
         """Returns the offset up to which a stream has nothing from a position on, as `Scanned.skip`."""
         return self._scanned.skip(stream, position)
 
+    def pass_empty(self, taken: ReadSoFar, position: int) -> None:
+        """Takes a reader to a position before which nothing is left for it, as `take` does where it finds that."""
+        if position > taken.position:
+            taken.position, taken.leader_epoch = position, self._scanned.leader_epoch
+
     def empty_until(self, stream: int, position: int, limit: int, decide: Decide | None = None) -> int | None:
         """Returns up to which offset of [position, limit) nothing of a stream is known to stand; None: something does.
 

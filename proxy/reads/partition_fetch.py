@@ -55,6 +55,7 @@ class PartitionFetch:
         self.topic = asked.topic
         self.stream = asked.stream
         self._number, self._believed_epoch, self.offset, self._room_bytes = asked.row
+        self._empty_until = asked.empty_until
         self.waits_for: asyncio.Task[int | None] | None = None
         """What brings more, if anything may."""
         self.gate = gate
@@ -161,6 +162,7 @@ class PartitionFetch:
         """Looks the partition up under the layout in force."""
         layout = self._layout = topic.layout
         self._read, self._error = None, self._refusal(topic, layout)
+        empty_until, self._empty_until = self._empty_until, 0  # it is so under the layout that is first looked at
         if self._error or layout.withholds(self.stream):  # written, but not delivered yet (TAKEOVER-WAITS)
             return
         place = place_in(layout, self.stream, self.offset)
@@ -168,6 +170,8 @@ class PartitionFetch:
             self.waits_for = self._start(self._out_of_range(), "check that an offset is out of range")
         else:
             self._read = StayRead(self._reads, topic, self.stream, place, self.offset, is_committed=self._is_committed)
+            if place.is_home:
+                self._read.empty_until = empty_until
 
     def _refusal(self, topic: ManagedTopic, layout: Layout) -> int:
         """Returns why a client that believes what its row says gets nothing under a layout; 0: it may get something."""

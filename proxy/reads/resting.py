@@ -84,7 +84,7 @@ class _Rest:
         stirred: Of the reader; gets this one when it may be over.
     """
 
-    __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "key", "least", "log", "resting")
+    __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "empty_until", "key", "least", "log", "resting")
 
     def __init__(self, key: str | UUID, log: PartitionLog, position: int, stirred: Stirred) -> None:
         self.key = key
@@ -94,7 +94,8 @@ class _Rest:
         self.resting: dict[int, _Resting] = {}
         """By partition."""
         self._stirred = stirred
-        self._end = log.high_watermark or 0
+        self._end = self.empty_until = log.high_watermark or 0
+        """`empty_until`: nothing is left before it for any of them. Under one leader the high watermark only rises."""
         self._coming = self._wait()
 
     @property
@@ -102,11 +103,11 @@ class _Rest:
         """Whether one stands before the end, so that a filler is due when its answer is late."""
         return self.least < (self.log.high_watermark or 0)
 
-    def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> list[int]:
-        """Returns those for whom something may be left, or a filler is due."""
-        mark = self.log.high_watermark
+    def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> tuple[list[int], int]:
+        """Returns those for whom something may be left, or a filler is due, and where nothing is left before."""
+        mark, empty_until = self.log.high_watermark, self.empty_until
         if mark is None or self._is_over():
-            return [*self.resting]
+            return [*self.resting], 0
         is_moved = mark != self._end
         if is_moved or self._coming.done():
             self._end, self._coming = mark, self._wait()
@@ -115,7 +116,9 @@ class _Rest:
             is_due = is_late and each.position < mark
             if is_due or (is_moved and not has_nothing_for(each.home, each.position)):
                 awake.append(partition)
-        return awake
+        if is_moved:
+            self.empty_until = mark
+        return awake, empty_until
 
     def _wait(self) -> asyncio.Task[int]:
         """Has what comes behind the end stir it."""
@@ -250,6 +253,15 @@ class NamedTopic(NamedTuple):
         return turned([*self.rows], self.begin)
 
 
+class Awake(NamedTuple):
+    """A partition that has rested, and rests no more."""
+
+    topic: RestingTopic
+    row: FetchPartition
+    empty_until: int = 0
+    """Where in its log nothing is left for its reader before; 0: that is not known."""
+
+
 class ToldAtRest(NamedTuple):
     """What a partition that rests is told from now on."""
 
@@ -351,13 +363,13 @@ class Rests:
             untold.append((topic, partition))
         return others
 
-    def wake(self, *, is_late: bool) -> list[tuple[RestingTopic, FetchPartition]]:
+    def wake(self, *, is_late: bool) -> list[Awake]:
         """Has those rest no more for whom something may be left, or a filler is due; returns them."""
-        awake: list[tuple[RestingTopic, FetchPartition]] = []
+        awake: list[Awake] = []
         stirred = set(self.stirred.take())
         for topic in self._topics.values():
             if topic.rests and topic.is_over:
-                awake += [(topic, row) for row in topic.at_rest.values()]
+                awake += [Awake(topic, row) for row in topic.at_rest.values()]
                 topic.rise_all()
             elif is_late:
                 stirred.update(rest for rest in topic.rests.values() if rest.is_behind)
@@ -365,8 +377,8 @@ class Rests:
             found = self._topics.get(rest.key)
             if found is None or found.rests.get(rest.log) is not rest:
                 continue  # nobody rests here any more
-            up = rest.wake(self._has_nothing_for, is_late=is_late)
-            awake += [(found, found.at_rest[each]) for each in up]
+            up, empty_until = rest.wake(self._has_nothing_for, is_late=is_late)
+            awake += [Awake(found, found.at_rest[each], empty_until) for each in up]
             found.rise(up)
         return awake
 

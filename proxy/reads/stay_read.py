@@ -60,6 +60,8 @@ class StayRead:
         self.is_home = place.is_home
         self.is_blocked = place.is_read_out
         """Whether nothing more is shown of the stay before the topic's fence or layout has changed."""
+        self.empty_until = 0
+        """The physical offset before which nothing is left for the client, beside what it takes."""
         self._reads = reads
         self._topic = topic
         self._stream = stream
@@ -145,6 +147,7 @@ class StayRead:
             if self._committed is not None:
                 self._committed.take(physical, limit, room)
             else:
+                physical.views.pass_empty(taken, min(self.empty_until, limit))
                 physical.views.take(self._stream, taken, limit, room)
             if passed := physical.views.passed_between(before, taken.position):
                 self._pass_over(passed)

@@ -107,6 +107,23 @@ async def test_what_a_small_request_waits_for_is_adopted_by_a_larger_one() -> No
     await broker.fetcher.close()
 
 
+async def test_what_is_idle_goes_with_what_is_wanted_upon_news() -> None:
+    """Or else news of one partition would cost two requests, and what each of them then has."""
+    broker = await Idle.led()
+    first, second, third = (asyncio.ensure_future(broker.fetcher.fetch(want(q))) for q in range(3))
+    await turns()
+    broker.ends[1] = 5
+    broker.asked[0][2].set()
+    await second
+    await turns(3)  # what has come is looked at
+    again = asyncio.ensure_future(broker.fetcher.fetch(want(1)))
+    await turns()
+    assert [partitions for _, partitions, _ in broker.asked] == [{0, 1, 2}, {0, 1, 2}]
+    for each in (first, third, again):
+        each.cancel()
+    await broker.fetcher.close()
+
+
 async def test_of_two_requests_that_name_the_same_the_first_answer_counts() -> None:
     """The other one's is dropped, and the rest of it asked for again."""
     broker = await Idle.led()

@@ -104,6 +104,23 @@ async def test_a_record_wakes_its_own_partition_alone() -> None:
     await stage.close()
 
 
+async def test_who_is_woken_reads_nothing_again_that_was_not_for_it() -> None:
+    """Others' records before its own are no longer kept when its own come: brokers need not give them again."""
+    stage = Stage()
+    at = await stage.all_read()
+    stage.write(1, "for another")
+    await stage.ask({1: 4})
+    waiting = asyncio.ensure_future(stage.ask({0: 4}, max_wait_ms=_LONG_MS))
+    await turns()
+    stage.readers.logs.of(stage.topic, 0).views.drop()
+    stage.write(0, "its own")
+    with patch.object(stage.log, "read", wraps=stage.log.read) as read:
+        assert await waiting == {0: (["its own"], 6, 6)}
+    assert all(call.args[0] >= 5 for call in read.call_args_list)
+    assert at[0] == 4
+    await stage.close()
+
+
 async def test_who_stands_before_batches_of_others_rests_from_the_start() -> None:
     """The next request of that reader names them where they were, behind which only others have records."""
     stage = Stage()
