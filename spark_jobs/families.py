@@ -41,7 +41,7 @@ FAMILIES: Final = {
             ("rule", "verdict"),
             "Findings of the audit by rule and verdict (fail or unknown).",
         ),
-        AuditFamily("kordon_audit_bypasses_total", "counter", (), "Findings of writers that went round Kordon."),
+        AuditFamily("kordon_audit_bypasses_total", "counter", (), "Findings of writers that bypassed Kordon."),
         AuditFamily(
             "kordon_audit_gaps_total", "counter", (), "Gaps in workers' numbers: decisions that were not written."
         ),
