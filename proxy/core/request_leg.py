@@ -243,7 +243,8 @@ class RequestLeg:
                     self.undecided = Undecided(self._current, held)
                 else:
                     self._kept.memory_bytes -= len(held)
-                    self.whole.decide(self._current, held, pieces)
+                    head = self._produce_heads.held if self._current.route.api.brings_records else None
+                    self.whole.decide(self._current, held, pieces, head)
             self.completed.append(self._current)
         self._current = None
         self._dropping = False

@@ -10,6 +10,7 @@ from kordon.codecs.look import SIZE_BYTES, Buffer, begins_session, forget_sessio
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import ClientProtocolError
 from kordon.proxy.core.interception import PROOF, Announce, Answering, Confer, Interception, Question, Serve, Translate
+from kordon.proxy.core.produce_heads import ProduceHead
 from kordon.proxy.core.rewrite import Offer, Translated
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.core.waiting import Awaits, ConnectionMemory, PendingRequest, Waiting
@@ -40,17 +41,21 @@ class WholeRequests:
         """Makes the client begin another Fetch session: what the present one holds is no longer what it was."""
         self._has_session = False
 
-    def decide(self, pending: PendingRequest, frame: bytearray, pieces: list[Buffer]) -> None:
+    def decide(
+        self, pending: PendingRequest, frame: bytearray, pieces: list[Buffer], head: ProduceHead | None = None
+    ) -> None:
         """Decides on a request, and adds to `pieces` what goes to the broker.
+
+        Args:
+            head: How it begins, if it is a Produce request of which that is known.
 
         Raises:
             ClientProtocolError: It cannot be read, or has too many rows.
         """
         try:
-            header, header_bytes = parse_request_header(memoryview(frame)[SIZE_BYTES:])
-            body_at = SIZE_BYTES + header_bytes
             route = pending.route
-            silent = route.api.brings_records and not look_acks(frame, 0, len(frame), route.version)
+            header, body_at = _header(frame) if head is None else head.header_of(frame)
+            silent = head is None and route.api.brings_records and not look_acks(frame, 0, len(frame), route.version)
             self._interception.hear(header.client_id)
             is_wanted_fetch = route.api.polls and self._interception.wants(route)
             passes = is_wanted_fetch and self._ends_session(pending, frame, body_at)
@@ -66,7 +71,7 @@ class WholeRequests:
         if isinstance(decision, Serve):
             body = decision.rest
             for question in decision.questions:
-                self._ask(question, header, pending.started, pieces)
+                self._ask(question, pending.correlation_id, header.client_id, pending.started, pieces)
             pending.awaits = Awaits.SERVICE if body is None or silent else Awaits.PART
             self.served.append((pending, decision.answer))
         elif isinstance(decision, Confer):
@@ -94,13 +99,13 @@ class WholeRequests:
 
     def ask_for_proof(self, pieces: list[Buffer], now: float) -> None:
         """Asks the broker what it answers only after a log-in: the broker alone judges log-ins."""
-        self._ask(PROOF, RequestHeader(PROOF.route.api.key, PROOF.route.version, 0, None), now, pieces)
+        self._ask(PROOF, 0, None, now, pieces)
 
     def ask(self, pending: PendingRequest, question: Question) -> list[Buffer]:
         """Asks the broker for a request that is conferred on; returns what goes to it, nothing if it is answered."""
         pieces: list[Buffer] = []
         if pending is self.conferring and self._conferring_as is not None:
-            self._ask(question, self._conferring_as, 0.0, pieces)
+            self._ask(question, pending.correlation_id, self._conferring_as.client_id, 0.0, pieces)
         return pieces
 
     def answered(self, pending: PendingRequest) -> bool:
@@ -123,14 +128,22 @@ class WholeRequests:
         forget_session(frame, body_at, route.version)
         return True
 
-    def _ask(self, question: Question, header: RequestHeader, started: float, pieces: list[Buffer]) -> None:
+    def _ask(
+        self, question: Question, correlation_id: int, client_id: str | None, started: float, pieces: list[Buffer]
+    ) -> None:
         """Asks the broker something of Kordon's own, in the client's name."""
         route = question.route
-        asked = PendingRequest(route, header.correlation_id, started)
+        asked = PendingRequest(route, correlation_id, started)
         asked.awaits, asked.told, asked.edit = Awaits.QUESTION, question.told, None
         self._waiting.append(asked)
-        head = build_request_header(route.api.key, route.version, header.correlation_id, header.client_id)
+        head = build_request_header(route.api.key, route.version, correlation_id, client_id)
         pieces += [(len(head) + len(question.body)).to_bytes(SIZE_BYTES, "big"), head, question.body]
+
+
+def _header(frame: bytearray) -> tuple[RequestHeader, int]:
+    """Returns a request's header, and where its body begins."""
+    header, header_bytes = parse_request_header(memoryview(frame)[SIZE_BYTES:])
+    return header, SIZE_BYTES + header_bytes
 
 
 def _change(pending: PendingRequest, decision: Translate | Announce | None) -> bytes | None:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from kordon.codecs import apis
 from kordon.codecs.fetch_requests import OWN_SESSIONS
+from kordon.codecs.headers import build_request_header
 from kordon.codecs.messages import request
 from kordon.proxy.config.config import Limits
 from kordon.proxy.core.addresses import Advertised
 from kordon.proxy.core.connection import Connection
 from kordon.proxy.core.events import SendDownstream, SendUpstream
-from kordon.proxy.core.interception import Decision, NothingManaged, Translate
+from kordon.proxy.core.interception import PROOF, Decision, NothingManaged, Serve, Translate
 from kordon.proxy.core.tally import Tally
 from kordon.proxy.core.verdicts import Route
 from kordon.proxy.ordering.layout import Layout
@@ -200,6 +201,54 @@ def test_what_goes_on_with_a_session_of_kordons_is_decided_on(version: int) -> N
         fields: dict[str, Any] = {"max_wait_ms": 1, "min_bytes": 1, "session_id": session_id, "session_epoch": 5}
         sent(core, request_frame(apis.FETCH, version, 1, **fields, topics=[], forgotten_topics_data=[], rack_id=""))
         assert len(service.decided) == held
+
+
+class Heard(Some):
+    """Remembers whole requests and client ids, too, and asks the broker something before each Produce."""
+
+    def __init__(self, *managed: str) -> None:
+        super().__init__(*managed)
+        self.heard: list[str | None] = []
+        self.bodies: list[bytes] = []
+
+    def hear(self, client_id: str | None) -> None:
+        self.heard.append(client_id)
+
+    def decide(self, route: Route, body: memoryview) -> Decision:
+        super().decide(route, body)
+        self.bodies.append(bytes(body))
+        return Serve(_never, questions=(PROOF,)) if route.api.key == apis.PRODUCE else None
+
+
+async def _never(_: object) -> bytes:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize(("version", "step"), list(product(PRODUCE_VERSIONS, STEPS)))
+def test_requests_that_begin_like_one_that_was_held_are_decided_on_by_themselves(version: int, step: int) -> None:
+    """Each by its own body and client id, and in its own name the broker is asked; one without an answer has none."""
+    service = Heard(MANAGED)
+    core = connection(service)
+    rows = [
+        {"name": MANAGED, "topic_id": IDS[MANAGED], "partition_data": [{"index": 0, "records": bytes([each]) * 90}]}
+        for each in range(5)
+    ]
+    acks, clients = (-1, -1, -1, 0, -1), ("one", "one", "two", "two", "two")
+    asked = [
+        request_frame(apis.PRODUCE, version, number, clients[number], acks=acks[number], timeout_ms=1, topic_data=[row])
+        for number, row in enumerate(rows)
+    ]
+    fetch = naming(apis.FETCH, 11, MANAGED, number=9)
+    got = sent(core, b"".join([*asked[:3], fetch, *asked[3:]]), step)
+    assert service.heard == [*clients[:3], "c", *clients[3:]]
+    assert [frame.endswith(body) for frame, body in zip(asked, service.bodies[:3], strict=False)] == [True] * 3
+    assert [frame.endswith(body) for frame, body in zip(asked[3:], service.bodies[4:], strict=True)] == [True] * 2
+    head = [build_request_header(apis.METADATA, PROOF.route.version, each, clients[each]) for each in range(5)]
+    frames = [(len(each) + len(PROOF.body)).to_bytes(4, "big") + each + PROOF.body for each in head]
+    assert got == b"".join([*frames[:3], fetch, *frames[3:]])
+    assert core.in_flight == len(asked) + len([fetch]) + len([each for each in acks if each])
+    service.managed.clear()
+    assert sent(core, asked[0], step) == asked[0]
 
 
 METADATA_VERSIONS = (1, 8, 12)

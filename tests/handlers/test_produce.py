@@ -107,9 +107,11 @@ async def test_what_may_be_refused_or_has_no_answer_takes_a_task() -> None:
         assert silent.begin() is None
         rights = Rights(1.0, lambda: 0.0)
         guard = guard_of(stage.topics, [stage.produces], rights=rights)
-        (question,) = Asked(guard, "c-1").decision.questions
+        before = Asked(guard, "c-1")
+        (question,) = before.decision.questions
         row = SimpleNamespace(name=NAME, error_code=0, topic_authorized_operations=1 << Operation.READ)
         question.told(SimpleNamespace(topics=[row]))
+        await _answered(before.answering)
         assert Asked(guard, "c-2").begin() is None
         stage.topics.serve(NAME, "unreadable")
         assert Asked(guard_of(stage.topics, [stage.produces]), "c-3").begin() is None
