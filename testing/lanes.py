@@ -25,7 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -77,6 +78,12 @@ _NEVER_QUICK: Final = re.compile(
 """How a file of tests says that none of them is quick."""
 _STARTS: Final = ("Cluster.start(", "Secured.start(", "without_authorizer(")
 """How a test starts brokers of its own."""
+_TESTS: Final = Path("tests")
+_PYTEST: Final = (
+    *DIES_WITH_PARENT,
+    *(sys.executable, "-m", "pytest", "-p", "kordon.testing.lanes", "-p", "no:cacheprovider"),
+)
+"""The command of pytest, with this module as its plugin."""
 _NICENESS: Final = {BESIDE: 5, PLAIN: 10}
 """Of processes that run at a lower priority."""
 
@@ -96,7 +103,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Does not read a file of which nothing is quick, where that is asked for: to read all takes ten seconds more."""
+    """Does not read a file of which nothing is quick, where that is asked for: a quarter of all tests are in those."""
     is_file = config.getoption("--quick") and collection_path.suffix == ".py"
     return True if is_file and _NEVER_QUICK.search(collection_path.read_bytes()) else None
 
@@ -178,15 +185,36 @@ def main(arguments: Sequence[str]) -> int:
     return code
 
 
+@contextmanager
+def compiling_ahead(arguments: Sequence[str], environment: Mapping[str, str]) -> Generator[None]:
+    """In a fresh clone, compiles the tests that are collected last while the first ones are collected.
+
+    A single process collects, beside which a processor is idle: it takes 15 s of its own there, and 21 s without this.
+
+    Args:
+        arguments: Of the run; if they name tests, nothing is compiled ahead.
+        environment: Of pytest.
+    """
+    folders = sorted(each for each in _TESTS.glob("*") if each.is_dir() and each.name[0] != "_")
+    is_compiled = any((each / "__pycache__").exists() for each in folders)
+    if is_compiled or not folders or not {*arguments} <= {"--quick"}:
+        yield
+        return
+    last_first = map(str, reversed(folders[len(folders) // 2 :]))
+    command = [*_PYTEST, "--collect-only", "--quiet", *arguments, *last_first]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, env=environment):
+        yield
+
+
 def _run(arguments: Sequence[str]) -> int:
     """Has one pytest collect the tests and go on in the processes; tells which were slow; returns its exit code."""
     with tempfile.TemporaryDirectory() as folder:
         # As one word: pytest takes a folder that stands alone for one of tests until it has read its plugins.
-        options = ["-p", "kordon.testing.lanes", "-p", "no:cacheprovider", f"--between={folder}"]
-        command = [*DIES_WITH_PARENT, sys.executable, "-m", "pytest", *options, *arguments]
+        command = [*_PYTEST, f"--between={folder}", *arguments]
         # Hundreds of programs are started: half of what one costs is compiling its modules where that is not kept.
         environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-        code = outlasted(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment).wait)
+        with compiling_ahead(arguments, environment):
+            code = outlasted(subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment).wait)
         print(f"\n{record(sorted(Path(folder).glob('*.seconds')))}", flush=True)
     return code
 

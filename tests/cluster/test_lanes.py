@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from kordon.testing.lanes import compiling_ahead
+
 PLAIN = "def test_plain():\n    assert {}\n"
 WITH_BROKER = """
 import pytest
@@ -156,6 +158,26 @@ def test_what_is_quick_can_be_run_alone(folder: Path) -> None:
     assert passed(done.stdout) == sorted(["examples", "test_plain", *(f"test_{number}_plain" for number in range(6))])
     assert re.findall("^=+ (quick.*?) =+$", done.stdout, re.MULTILINE) == ["quick", "quick beside", "quick too"]
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+def test_tests_that_are_collected_last_are_compiled_ahead_in_a_fresh_clone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_fresh: bool
+) -> None:
+    """Beside the process that collects them all; where tests were run before, nothing is left to compile."""
+    first, last = tmp_path / "tests" / "first", tmp_path / "tests" / "last"
+    for each in (first, last):
+        each.mkdir(parents=True)
+        (each / f"test_{each.name}.py").write_text(PLAIN.format(True))
+    if not is_fresh:
+        (first / "__pycache__").mkdir()
+    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
+    monkeypatch.chdir(tmp_path)
+    bare = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    with compiling_ahead(["--quick"], bare | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}):
+        pass
+    assert (last / "__pycache__").exists() is is_fresh
+    assert (first / "__pycache__").exists() is not is_fresh
 
 
 def test_the_time_of_each_test_is_recorded_and_the_slowest_is_told(folder: Path) -> None:
