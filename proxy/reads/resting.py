@@ -84,7 +84,7 @@ class _Rest:
         stirred: Of the reader; gets this one when it may be over.
     """
 
-    __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "empty_until", "key", "least", "log", "resting")
+    __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "key", "least", "log", "resting")
 
     def __init__(self, key: str | UUID, log: PartitionLog, position: int, stirred: Stirred) -> None:
         self.key = key
@@ -94,8 +94,8 @@ class _Rest:
         self.resting: dict[int, _Resting] = {}
         """By partition."""
         self._stirred = stirred
-        self._end = self.empty_until = log.high_watermark or 0
-        """`empty_until`: nothing is left before it for any of them. Under one leader the high watermark only rises."""
+        self._end = log.high_watermark or 0
+        """Nothing is left before it for any of them: under one leader the high watermark only rises."""
         self._coming = self._wait()
 
     @property
@@ -105,7 +105,7 @@ class _Rest:
 
     def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> tuple[list[int], int]:
         """Returns those for whom something may be left, or a filler is due, and where nothing is left before."""
-        mark, empty_until = self.log.high_watermark, self.empty_until
+        mark, empty_until = self.log.high_watermark, self._end
         if mark is None or self._is_over():
             return [*self.resting], 0
         is_moved = mark != self._end
@@ -116,8 +116,6 @@ class _Rest:
             is_due = is_late and each.position < mark
             if is_due or (is_moved and not has_nothing_for(each.home, each.position)):
                 awake.append(partition)
-        if is_moved:
-            self.empty_until = mark
         return awake, empty_until
 
     def _wait(self) -> asyncio.Task[int]:
