@@ -249,11 +249,13 @@ def _watch(process: Any, pipe: Connection, orders: Orders, state: State, kill_at
         except (EOFError, BrokenPipeError, ConnectionResetError):
             break
     process.join()
-    if process.exitcode not in (0, -signal.SIGKILL):
+    if process.exitcode not in (0, -signal.SIGKILL, _NOT_HEARD):
         _FAILED.append(process.exitcode)
 
 
 _ADDING: Final = threading.Lock()
+_NOT_HEARD: Final = 255
+"""What multiprocessing says where it did not hear how a process ended (`popen_forkserver.py`). One that fails has 1."""
 _FAILED: Final[list[int]] = []
 """Exit codes of members that ended otherwise than they should."""
 
