@@ -194,7 +194,7 @@ class JavaTools:
         """Returns a console consumer's arguments that show all there is of a record."""
         shown = [f"print.{what}=true" for what in ("partition", "offset", "key", "headers")]
         settings = [part for what in shown for part in ("--property", what)]
-        return ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "20000",
+        return ("--topic", topic, "--from-beginning", "--max-messages", str(count), "--timeout-ms", "100000",
                 *settings,
                 *(more or ("--group", self.name("read"))))  # fmt: skip
 
@@ -244,7 +244,7 @@ class JavaTools:
     def share_groups(self) -> None:
         """Reads as a share group, whose config was set to begin at the earliest record."""
         topic, group = self.name("once"), self.name("share")
-        ends = ("--max-messages", "1000", "--timeout-ms", "20000", "--topic", topic, "--group", group)
+        ends = ("--max-messages", "1000", "--timeout-ms", "100000", "--topic", topic, "--group", group)
         # Share groups promise no order, and random payloads differ in each run: count.
         self.script.step("kafka-console-share-consumer read", lambda: len(self.read_shared(ends)))
         self.step("describe", "kafka-share-groups", "--describe", "--group", group, mine=True)
