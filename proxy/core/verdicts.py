@@ -41,7 +41,10 @@ class VersionedApi:
     """Advertised and forwarded versions; empty for what is refused."""
     verdict: Verdict
     brings_records: bool = False
-    """Whether its requests contain records: they may be larger than others, and may want no answer."""
+    """Whether its requests contain records.
+
+    They may be larger than others, and may want no answer. They are walked over, and stay as they are. Their bytes
+    count against the rate of producers."""
     polls: bool = False
     """Whether its requests wait at the broker for records of partitions, and continue a Fetch session."""
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 
-from kordon.codecs.apis import PRODUCE
 from kordon.codecs.look import Buffer
 from kordon.proxy.core.causes import CloseCause
 from kordon.proxy.core.errors import BrokerProtocolError
@@ -20,7 +19,7 @@ from kordon.proxy.core.verdicts import Route
 
 _PARSED_FACTOR: Final = 10
 """Bytes of memory that a byte of a request takes once it is parsed: 30 to 40 bytes of a row are 300 to 500 then.
-Produce requests are walked, and stay as they are."""
+Requests that bring records are walked over, and stay as they are."""
 Body: TypeAlias = bytes | list[Buffer]
 """The body of a response of Kordon's own, in one piece or in several, which are not changed any more."""
 
@@ -151,13 +150,13 @@ class ConnectionMemory:
         """Counts a request of so many bytes."""
         pending.kept_bytes = count
         self.request_bytes += count
-        self.memory_bytes += count if pending.route.api.key == PRODUCE else count * _PARSED_FACTOR
+        self.memory_bytes += count if pending.route.api.brings_records else count * _PARSED_FACTOR
 
     def release(self, pending: PendingRequest) -> None:
         """Counts a request no more."""
         count, pending.kept_bytes = pending.kept_bytes, 0
         self.request_bytes -= count
-        self.memory_bytes -= count if pending.route.api.key == PRODUCE else count * _PARSED_FACTOR
+        self.memory_bytes -= count if pending.route.api.brings_records else count * _PARSED_FACTOR
 
     def keep_answer(self, pending: PendingRequest) -> None:
         """Counts the answer to a request that is kept no more."""

@@ -27,7 +27,7 @@ from kordon.proxy.core.waiting import Answer, Body, Throttled
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart
 
-_KINDS: Final = {apis.PRODUCE: PRODUCER, apis.FETCH: CONSUMER, apis.SHARE_FETCH: CONSUMER}
+_ANSWERED_WITH_RECORDS: Final = frozenset({apis.FETCH, apis.SHARE_FETCH})
 _INT32: Final = Struct(">i")
 _HEAD_BYTES: Final = 10
 """Of a request, in front of its client id."""
@@ -61,10 +61,12 @@ class Throttling:
         Args:
             body: All of the request behind the header.
         """
-        if self._quotas is None or not self._quotas.are_set or route.api.key not in _KINDS:
+        if self._quotas is None or not self._quotas.are_set:
+            return serve
+        if not (is_write := route.api.brings_records) and route.api.key not in _ANSWERED_WITH_RECORDS:
             return serve
         client = self._client
-        if route.api.key != apis.PRODUCE:
+        if not is_write:
             quota = self._quotas.quota(CONSUMER, client)
             client.most_fetch_bytes = None if quota is None else int(quota.bytes_per_second)
         count = _HEAD_BYTES + len(client.client_id or "") + len(body) - len(serve.rest or b"")
@@ -73,7 +75,7 @@ class Throttling:
         )
 
     async def _answer(self, quotas: ClientQuotas, served: _Served, part: BrokerPart) -> Answer:
-        counted = _BrokerPart(part) if part is not None and served.route.api.key != apis.PRODUCE else None
+        counted = _BrokerPart(part) if part is not None and not served.route.api.brings_records else None
         answer = await served.answer(counted or part)
         of_broker = counted.records_bytes if counted is not None else 0
         if callable(answer):
@@ -87,10 +89,10 @@ class Throttling:
         if isinstance(body, Throttled):
             return body
         route = served.route
-        is_write = route.api.key == apis.PRODUCE
+        is_write = route.api.brings_records
         size = len(body) if isinstance(body, bytes) else sum(map(len, body))
         count = served.request_bytes if is_write else max(size - of_broker, 0)
-        wait_ms = quotas.take(_KINDS[route.api.key], self._client, count)
+        wait_ms = quotas.take(PRODUCER if is_write else CONSUMER, self._client, count)
         if not wait_ms:
             return body
         if not size or route.version < _SAYS_SINCE:

@@ -22,10 +22,9 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
-from kordon.codecs import apis
 from kordon.codecs.bodies import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnRequestTopic,
@@ -36,11 +35,12 @@ from kordon.codecs.bodies import (
 )
 from kordon.codecs.bodies import ProduceRequest as TableRequest
 from kordon.codecs.error_codes import Code, name_of
-from kordon.codecs.messages import request
+from kordon.codecs.messages import add_partitions_to_txn, produce
 from kordon.codecs.produce import ProduceRequest
+from kordon.codecs.row import Row
+from kordon.codecs.schema import Api
 from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Question
-from kordon.proxy.core.verdicts import Route
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.batch_checks import CheckedBatch, Unfit, is_transactional, look_records
 from kordon.proxy.handlers.transaction_permits import Permits
@@ -67,6 +67,9 @@ _NOT_OPEN: Final = Unfit(
     Code.INVALID_TXN_STATE,
     "The transaction is not open on this partition: it has ended, or was not begun through Kordon",
 )
+
+_AskedT = TypeVar("_AskedT", bound=Row)
+_ToldT = TypeVar("_ToldT", bound=Row)
 
 
 def protocol_of(version: int) -> Protocol:
@@ -375,7 +378,7 @@ class PreparedProduce:
                     self._produce.transactions.beliefs(known).allow(claim, self._now)
             asked.say(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if denied else Code.NONE)
 
-        return _question(apis.ADD_PARTITIONS_TO_TXN, _ADD_VERSION, body, told)
+        return _question(add_partitions_to_txn.API, _ADD_VERSION, body, told)
 
     def _witness_question(self, claim: ProducerClaim) -> Question:
         batch = build_witness(BatchIdentity(claim.producer_id, claim.epoch, 0), Protocol.V2)
@@ -391,7 +394,7 @@ class PreparedProduce:
             timeout_ms=self._timeout_ms,
             topic_data=list(rows.values()),
         )
-        return _question(apis.PRODUCE, _V2_SINCE, body, partial(self._witnessed, claim, inquiries))
+        return _question(produce.API, _V2_SINCE, body, partial(self._witnessed, claim, inquiries))
 
     def _witnessed(
         self,
@@ -430,12 +433,7 @@ def _is_of(batch: CheckedBatch, claim: ProducerClaim) -> bool:
     return batch.producer_id == claim.producer_id and batch.producer_epoch == claim.epoch
 
 
-def _question(
-    key: int,
-    version: int,
-    body: AddPartitionsToTxnRequest | TableRequest,
-    told: Callable[[AddPartitionsToTxnResponse], None] | Callable[[ProduceResponse], None],
-) -> Question:
-    route: Route | None = verdicts.route(key, version)
+def _question(api: Api[_AskedT, _ToldT], version: int, body: _AskedT, told: Callable[[_ToldT], None]) -> Question:
+    route = verdicts.route(api.key, version)
     assert route is not None, "it is spoken"
-    return Question(route, request(key).build(version, body), told)
+    return Question(route, api.request.build(version, body), told)
