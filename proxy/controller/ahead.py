@@ -68,7 +68,7 @@ class WhoWrote:
     """Finds out who has written to the partitions of topics.
 
     Args:
-        adoption: Waits until all proxies have read them.
+        adoption: The wait until all proxies have read the images.
     """
 
     def __init__(self, ends: PartitionEnds, ledger: Ledger, adoption: Adoption) -> None:
@@ -124,7 +124,7 @@ class WhoWrote:
 
         Raises:
             TopicsRefused: A broker does not lead one of the partitions any more, or Kordon may not know.
-            UpstreamUnavailable: A leader does not answer, or is another one than when images were written ahead.
+            UpstreamUnavailable: A leader does not answer, or has changed since images were written ahead.
         """
         self.moved = False
         kept = self._kept.get(topic) if images is not None else None

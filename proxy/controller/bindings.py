@@ -34,8 +34,8 @@ class Bindings:
     """Looks whether managed topics are still there, while this proxy is the controller.
 
     Args:
-        unmanaging: Ends the layout of a topic that is gone.
-        open_wishes: Say whether somebody has deleted a topic through Kordon.
+        unmanaging: The part that ends the layout of a topic that is gone.
+        open_wishes: The open wishes. They say whether somebody has deleted a topic through Kordon.
     """
 
     def __init__(self, context: ControllerContext, unmanaging: Unmanaging, open_wishes: OpenWishes) -> None:

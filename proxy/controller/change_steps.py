@@ -66,8 +66,8 @@ class ChangeSteps:
     """Performs the steps of changes.
 
     Args:
-        janitors: Look through compacted topics up to their cuts.
-        open_wishes: Wishes that get their outcome when a change has ended.
+        janitors: The janitors, which look through compacted topics up to their cuts.
+        open_wishes: The wishes that get their outcome when a change has ended.
     """
 
     def __init__(

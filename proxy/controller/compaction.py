@@ -52,7 +52,7 @@ class Compaction:
     """Sees to the configs of topics.
 
     Args:
-        least_ms: The least min.compaction.lag.ms.
+        least_ms: The least min.compaction.lag.ms of a managed topic, in milliseconds.
     """
 
     def __init__(self, admin: TopicsAdmin, least_ms: int) -> None:
@@ -63,7 +63,7 @@ class Compaction:
         """Refuses to have a compacted topic without its janitor.
 
         Raises:
-            WishRefused: It is compacted.
+            WishRefused: The topic is compacted.
             UpstreamUnavailable: The cluster does not answer.
         """
         if await self.is_compacted(topic):
@@ -85,7 +85,7 @@ class Compaction:
         """Changes a topic's configs where they leave the janitor no time; returns them as they are then.
 
         Raises:
-            TopicsRefused: Kordon may not.
+            TopicsRefused: Kordon lacks the right to change them.
             UpstreamUnavailable: The cluster does not answer.
         """
         configs = await self._admin.topic_configs(topic)

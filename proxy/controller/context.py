@@ -16,11 +16,11 @@ class ControllerContext(NamedTuple):
     """What the procedures of one controller share.
 
     Attributes:
-        ledger: Knows what is managed, and writes.
-        admin: Asks the cluster.
-        adoption: Waits for the other proxies.
-        tasks: Run what is under way.
-        do: Does what `ordering.controller` asks for.
+        ledger: The ledger, which knows what is managed and writes layouts.
+        admin: The client that asks the cluster about topics.
+        adoption: The part that waits for the other proxies.
+        tasks: The tasks that run what is under way.
+        do: Called with the commands of `ordering.controller`, which it performs.
     """
 
     ledger: Ledger

@@ -52,9 +52,9 @@ class ControllerRole:
     """The controller's role, from taking over to standing down.
 
     Args:
-        writer: Writes layouts; fences all former controllers when it is opened.
-        admit: Raises TopicsRefused where Kordon lacks a right to manage a topic.
-        tools: Work for the janitors of compacted topics.
+        writer: The writer of layouts. It fences all former controllers when it is opened.
+        admit: Called with a topic. It raises TopicsRefused where Kordon lacks a right to manage the topic.
+        tools: The tools of the janitors of compacted topics.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ControllerRole:
         """Leads until cancelled, or until another controller writes.
 
         Args:
-            read_to_end: Reads the layouts to an end taken now (ONE-CONTROLLER).
+            read_to_end: Called to read the layouts to an end that is taken at the call (ONE-CONTROLLER).
 
         Raises:
             Fenced: Another controller has taken over.

@@ -25,10 +25,10 @@ class ForgedFences:
     """Lifts forged fences while this proxy is the controller.
 
     Args:
-        ledger: Knows which fences are the controller's, and writes.
+        ledger: The ledger, which knows which fences are the controller's and writes layouts.
         standing: Returns the fences that stand here, by topic.
         why_untouched: Says why nothing may be done with a topic.
-        on_forged: Told the key and the offset of each.
+        on_forged: Called with the key and the offset of each forged fence.
     """
 
     def __init__(

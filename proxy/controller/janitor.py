@@ -81,7 +81,7 @@ class Janitors:
         """Has all be looked at that stands below the cuts of a fence; see `TopicJanitor.sweep`.
 
         Raises:
-            UpstreamUnavailable: That was not possible.
+            UpstreamUnavailable: The janitor has not begun, a leader does not answer, or the fence was cancelled.
         """
         layout = self._layout(topic)
         if layout is None or not layout.janitor:
@@ -98,7 +98,7 @@ class Janitors:
         """Writes values again that stand before hidden records; see `TopicJanitor.bring_back`.
 
         Raises:
-            UpstreamUnavailable: That was not possible.
+            UpstreamUnavailable: The janitor has not begun, a leader does not answer, or the fence was cancelled.
         """
         layout = self._layout(topic)
         janitor = self._janitors.get((topic, layout.topic_id)) if layout is not None else None

@@ -32,7 +32,7 @@ def managed_in(topics: Mapping[str, TopicRecord], topic: str) -> TopicRecord:
     """Returns what is written down of a topic.
 
     Raises:
-        WishRefused: It is not managed.
+        WishRefused: The topic is not managed.
     """
     record = topics.get(topic)
     if record is None:
@@ -44,7 +44,7 @@ def settled_in(topics: Mapping[str, TopicRecord], topic: str) -> TopicRecord:
     """Returns what is written down of a topic whose takeover is over.
 
     Raises:
-        WishRefused: It is not managed, or still being taken over.
+        WishRefused: The topic is not managed, or is still being taken over.
     """
     record = managed_in(topics, topic)
     if record.takeover is not None:
@@ -58,9 +58,10 @@ class Ledger:
 
     Attributes:
         topics: The records in force, by topic.
-        busy: Topics with which something continues besides a change of the controller's, so that nothing else begins.
+        busy: The topics with which something else than a change of the controller's is under way. Nothing else begins
+            with them.
         controller: The state of all changes; None until this proxy has taken over.
-        fences: Where the fences stand in the layouts that this controller has written, or has found.
+        fences: The offsets in the layouts topic of the fences that this controller has written or has found.
         findings: What is wrong with topics, as the layouts say.
     """
 
@@ -79,7 +80,7 @@ class Ledger:
         """Returns what is written down of a topic.
 
         Raises:
-            WishRefused: It is not managed.
+            WishRefused: The topic is not managed.
         """
         return managed_in(self.topics, topic)
 
@@ -87,7 +88,7 @@ class Ledger:
         """Returns what is written down of a topic whose takeover is over.
 
         Raises:
-            WishRefused: It is not managed, or still being taken over.
+            WishRefused: The topic is not managed, or is still being taken over.
         """
         return settled_in(self.topics, topic)
 
@@ -156,8 +157,8 @@ class Ledger:
         be written the role ends, and nothing is raised.
 
         Args:
-            kind: Of all that is found.
-            found: By topic that was looked at, what is wrong with it now; None: nothing.
+            kind: The kind of all the findings.
+            found: What is wrong now, by topic that was looked at; None: nothing is wrong with the topic.
         """
         with suppress(Fenced, UpstreamUnavailable):
             await self._find(self.findings.changes(kind, found, self.topics))
@@ -192,6 +193,6 @@ class Ledger:
         Raises:
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
-            Exception: Whatever else `fail` was told.
+            Exception: Any other error that `fail` was given.
         """
         self._failed.result()

@@ -72,7 +72,7 @@ class LogWalk:
         """Reads about a megabyte from an offset on; at the log's end it `waits` some seconds for something to come.
 
         Raises:
-            UpstreamUnavailable: Its leader does not answer, or not so that one could continue.
+            UpstreamUnavailable: The leader does not answer, or its answer does not let the walk continue.
         """
         known_start = self._starts.get(partition, -1)
         fetched = await self._pull(Want(self._topic, partition, position, WAIT_MS if waits else 0, known_start))

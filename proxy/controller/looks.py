@@ -24,8 +24,8 @@ class _Step:
 
     Attributes:
         epoch: The layout epoch, which is another one in each step.
-        since: When it was looked at first.
-        due: When it is looked at again.
+        since: The time of the first look, in seconds of a monotonic clock.
+        due: The time of the next look, in seconds of a monotonic clock.
     """
 
     epoch: int
@@ -43,8 +43,8 @@ class Looks:
         """Whether they are looked at now; if so, the next look is due later.
 
         Args:
-            topic: Its name.
-            epoch: Its layout epoch; the first look at another one is due at once.
+            topic: The topic's name.
+            epoch: The topic's layout epoch. The first look under another epoch is due at once.
         """
         now = clock()
         step = self._steps.get(topic)

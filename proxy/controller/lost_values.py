@@ -48,7 +48,7 @@ class LostValues:
         """Takes in records of a hidden batch.
 
         Raises:
-            UpstreamUnavailable: So many keys are looked for that these have to wait.
+            UpstreamUnavailable: So many keys are being looked for that these have to wait.
         """
         if len(self.doubts.unsearched) > MOST_DOUBTS:
             raise UpstreamUnavailable(
@@ -113,8 +113,8 @@ class LostValues:
         The layout after `layout` begins a segment on each of the physical partitions `renewed`.
 
         Raises:
-            NotNow: The fence stands no more, as `may` says.
-            UpstreamUnavailable: Not all is known to be written.
+            NotNow: The fence no longer stands, as `may` says.
+            UpstreamUnavailable: Kordon does not know that all records are written.
         """
         copies: dict[int, dict[int, list[Copy]]] = {}
         size = 0

@@ -34,9 +34,9 @@ class Managing:
     """Fulfils wishes to manage topics, new ones at once; for those with data it begins a takeover.
 
     Args:
-        admit: Raises TopicsRefused where Kordon lacks a right to manage a topic.
-        bindings: Look whether a topic is still the one that is managed.
-        compaction: Sees to the configs of compacted ones.
+        admit: Called with a topic. It raises TopicsRefused where Kordon lacks a right to manage the topic.
+        bindings: The check whether a topic is still the one that is managed.
+        compaction: The part that sees to the configs of compacted topics.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Managing:
             Whether it is managed by now; a topic with data is when its takeover has begun.
 
         Raises:
-            WishRefused: It is managed already otherwise, is not there, or cannot be managed.
+            WishRefused: The topic is already managed in another way, does not exist, or cannot be managed.
             TopicsRefused: Kordon lacks a right, or a transaction is open.
-            NotQuiesced: Somebody writes to it.
+            NotQuiesced: Somebody writes to the topic.
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
         """

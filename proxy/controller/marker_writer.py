@@ -28,7 +28,7 @@ class MarkerWriter:
     """Writes batches with identities of Kordon's own to physical partitions, acks=all.
 
     Args:
-        counted: While this context of a topic's partition lasts, fences wait for what is written there.
+        counted: Makes a context for a topic's partition. While it lasts, fences wait for what is written there.
     """
 
     def __init__(self, brokers: Brokers, counted: Callable[[str, int], AbstractContextManager[None]]) -> None:
@@ -45,17 +45,17 @@ class MarkerWriter:
         """Writes records in their order; one caller at a time for a partition.
 
         Args:
-            partition: Physical.
-            copies: What is written; some may be when this fails.
-            tagged: Makes the producer id that stands in the log of one that a broker gave.
-            may: Whether it may be sent, asked when it is.
+            partition: The physical partition.
+            copies: The records to write. Some of them may be written when this fails.
+            tagged: Called with the producer id that a broker gave. It returns the one that stands in the log.
+            may: Returns whether the batch may be sent. It is asked at the moment of sending.
 
         Returns:
             Those that the broker does not take, as the topic's configs are.
 
         Raises:
-            NotNow: It may not.
-            UpstreamUnavailable: Not all is known to be written.
+            NotNow: The batch may not be sent now, as `may` says.
+            UpstreamUnavailable: Kordon does not know that all records are written.
         """
         place = _Place(topic, partition, tagged, may)
         refused: list[Copy] = []

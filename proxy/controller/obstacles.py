@@ -39,11 +39,11 @@ class Obstacles:
         """Returns where the logs of a topic end that can be managed.
 
         Args:
-            partitions: All that the topic has.
+            partitions: All partitions of the topic.
 
         Raises:
-            WishRefused: It is compacted without a janitor, cannot have so many virtual partitions, or somebody has
-                added it to a transaction.
+            WishRefused: The topic is compacted without a janitor, cannot have so many virtual partitions, or somebody
+                has added it to a transaction.
             TopicsRefused: A transaction is open, or Kordon may not know.
             UpstreamUnavailable: A leader does not answer.
         """
@@ -81,7 +81,7 @@ async def refuse_filled(ends: PartitionEnds, layout: Layout) -> None:
     """Refuses to let a topic go whose records would not lie on the partitions of their keys.
 
     Raises:
-        WishRefused: It holds records.
+        WishRefused: The topic holds records.
         TopicsRefused: A broker does not lead a partition any more, or Kordon may not know.
         UpstreamUnavailable: A leader does not answer.
     """

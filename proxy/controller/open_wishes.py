@@ -13,12 +13,12 @@ class OpenWishes:
     """Keeps the wishes of one controller.
 
     Args:
-        ledger: Knows with which topics something continues, and writes outcomes.
+        ledger: The ledger, which knows with which topics something is under way, and writes outcomes.
 
     Attributes:
-        by_topic: By topic and id, in the order in which they came.
-        under_way: By topic, the id of the wish for which something is done.
-        since: By topic, when the oldest of its open wishes came, or since when no wish before it is open.
+        by_topic: The wishes by topic and id, in the order in which they came.
+        under_way: The id of the wish that is being fulfilled, by topic.
+        since: The time when the oldest open wish came, or since which no earlier wish is open, by topic.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -19,7 +19,7 @@ class Sweeping:
     """Sweeps while this proxy is the controller.
 
     Args:
-        leftovers: What stands there, and how old it is.
+        leftovers: The records that may be left over, and how old they are.
     """
 
     def __init__(self, ledger: Ledger, leftovers: Leftovers, members: Callable[[], frozenset[str]]) -> None:

@@ -109,11 +109,11 @@ async def prove_quiesced(logs: PartitionEnds, topic: str, ends: Mapping[int, int
     """Waits, and makes sure that nothing is written meanwhile.
 
     Args:
-        logs: Asks the brokers.
-        ends: By partition, where the topic's logs end now.
+        logs: The client that asks the brokers.
+        ends: The present end of the topic's log, by partition.
 
     Raises:
-        NotQuiesced: Something was written.
+        NotQuiesced: Somebody has written to the topic.
         TopicsRefused: A broker does not lead a partition any more, or the caller lacks the right to ask.
         UpstreamUnavailable: A leader does not answer.
     """

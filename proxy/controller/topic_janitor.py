@@ -46,12 +46,12 @@ class JanitorTools(NamedTuple):
     """What a worker's janitors work with.
 
     Attributes:
-        pull: Reads a physical partition.
-        writes: Writes to them.
+        pull: Called to read a physical partition.
+        writes: The writer of markers and values to physical partitions.
         may: Whether a marker may be sent that belongs to a topic and layout epoch: the lease lives, that layout is in
             force, and no fence stands but the one that is named.
-        opener: Opens batches.
-        least_lag_ms: The least min.compaction.lag.ms of compacted topics.
+        opener: The part that opens batches.
+        least_lag_ms: The least min.compaction.lag.ms of compacted topics, in milliseconds.
     """
 
     pull: Callable[[Want], Awaitable[Fetched]]
@@ -91,9 +91,10 @@ class TopicJanitor:
     """Looks through one topic.
 
     Args:
-        layout: Returns the one in force; None: the topic is let go.
-        looked_to: How far it was looked through before.
-        renew: Is told of homes on which values are to be brought back; again and again, until that is done.
+        layout: Returns the layout in force; None: the topic is no longer managed.
+        looked_to: The offset up to which each physical partition was looked through before.
+        renew: Called with the homes on which values are to be written again. It is called repeatedly until that is
+            done.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class TopicJanitor:
         """Writes values again that brokers would take away; see `LostValues.bring_back`.
 
         Raises:
-            UpstreamUnavailable: Not all is known to be written.
+            UpstreamUnavailable: Kordon does not know that all records are written.
             NotNow: The fence was cancelled.
         """
         layout = self._layout()

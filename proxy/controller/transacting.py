@@ -48,9 +48,9 @@ class Transacting:
     """Has layouts say that their topics have transactions.
 
     Args:
-        state: Knows who belongs to the group.
-        confirm: Tells whether the generation that is known is still the present one.
-        compaction: Knows which topics are compacted.
+        state: The worker's state, which knows the members of the group.
+        confirm: Returns whether the known generation is still the present one.
+        compaction: The part that knows which topics are compacted.
     """
 
     def __init__(

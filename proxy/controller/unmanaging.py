@@ -19,7 +19,7 @@ class Unmanaging:
     """Lets topics go, where that breaks no order.
 
     Args:
-        confirm: Tells whether the generation that is known is still the present one.
+        confirm: Returns whether the known generation is still the present one.
     """
 
     def __init__(self, context: ControllerContext, confirm: Callable[[], Awaitable[bool]]) -> None:
@@ -30,7 +30,7 @@ class Unmanaging:
         """Makes a topic an ordinary one again.
 
         Raises:
-            WishRefused: It is not managed, is being taken over, or keys would lie elsewhere than their history.
+            WishRefused: The topic is not managed, is being taken over, or keys would lie elsewhere than their history.
             Fenced: Another controller has taken over.
             UpstreamUnavailable: The cluster does not answer.
         """

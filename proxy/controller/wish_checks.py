@@ -20,9 +20,9 @@ class WishChecks:
     A controller looks again when the wish comes true: much can happen in between.
 
     Args:
-        topics: What is managed.
-        refuse_lacking: Raises TopicsRefused where Kordon lacks a right to manage a topic.
-        wishes: Returns what is wished and has not come to an end.
+        topics: The managed topics.
+        refuse_lacking: Called with a topic. It raises TopicsRefused where Kordon lacks a right to manage the topic.
+        wishes: Returns the open wishes.
     """
 
     def __init__(

@@ -54,8 +54,8 @@ class WishQueue:
     """Wishes for one topic come true one after the other, those for several side by side.
 
     Args:
-        takeovers: What is under way with topics that had data.
-        bindings: Look whether topics are still there.
+        takeovers: The takeovers of topics that had data.
+        bindings: The check whether topics still exist.
         why_untouched: Says why nothing may be done with a topic.
     """
 

@@ -22,23 +22,24 @@ class ControlState:
     """What decides whether managed topics are served here, and what is under way.
 
     Attributes:
-        incarnation: Of this worker since its start.
-        generation: The proxies' group as this worker has joined it; None before it has.
-        lease_seconds_left: For how long managed topics may be served if nobody confirms this worker any more; 0: not.
-        serves: Whether they are served now: the lease lives (LIVE-LEASE), and the layouts were read after joining
-            (READ-BEFORE-SERVE).
-        position: Up to where the layouts topic has been read.
+        incarnation: The name of this worker since its start.
+        generation: The generation of the proxies' group that this worker has joined; None: it has joined none yet.
+        lease_seconds_left: The seconds for which managed topics may be served if the lease is not renewed; 0: they may
+            not.
+        serves: Whether managed topics are served now: the lease lives (LIVE-LEASE), and the layouts were read after
+            joining (READ-BEFORE-SERVE).
+        position: The offset up to which the layouts topic has been read.
         fences: The fences that stand, by topic.
-        wishes: What is wished and has not come to an end, by the wish's id.
+        wishes: The open wishes, by their ids.
         changes: The controller's procedures by topic; None where this worker is not the controller.
-        now: Seconds on the clock of leases, by which `changes` count.
-        findings: What is wrong with topics, by topic and in the order in which it was found.
-        alone_from: On the controller, from when on nobody serves but the members; changes wait for it.
-        wished_since: On the controller, since when somebody wants something of a topic, by topic.
-        awaited: By the host of each proxy that is missing and may still serve, for how many seconds at most. An empty
-            host stands for proxies that this worker has never known.
-        behind: How far groups are from the cuts of takeovers, by topic.
-        lost: Why the layouts cannot be followed any more; empty: they can.
+        now: The present time in seconds of the clock of leases, by which `changes` count.
+        findings: The findings about topics, by topic and in the order in which they were made.
+        alone_from: On the controller, the time from which on only members serve. Changes wait for it.
+        wished_since: On the controller, the time since which a wish for a topic is open, by topic.
+        awaited: The most seconds for which each missing proxy may still serve, by its host. An empty host stands for
+            proxies that this worker has never known.
+        behind: The distance of groups from the cuts of takeovers, by topic.
+        lost: The reason why the layouts can no longer be followed; empty: they can.
     """
 
     incarnation: str

@@ -39,9 +39,9 @@ class FenceHolder:
     """Performs a member's commands on the topics that its worker serves.
 
     Args:
-        member: Gives the commands, and is told when what a fence seals is held.
-        leadership: Hears the acknowledgement of a fence that this worker's controller has raised.
-        tasks: Run what clients wait for; ended by whoever made them.
+        member: The member, which gives the commands. It is told when what a fence seals is held.
+        leadership: The leadership, which hears the acknowledgement of a fence that this worker's controller has raised.
+        tasks: The tasks that run what clients wait for. Whoever made them ends them.
     """
 
     def __init__(

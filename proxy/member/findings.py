@@ -26,9 +26,9 @@ class Findings:
     """Keeps what is wrong with topics, and serves no topic of which records cannot be read.
 
     Attributes:
-        unserved: Topics that are not served here because records of them cannot be read, or are lost, by name.
-        lost: Topics that have a face, and had no layout when the layouts were read to their end.
-        counted: By kind, since this worker's start and while it led.
+        unserved: The topics that are not served here because their records cannot be read or are lost, by name.
+        lost: The topics that have a face and had no layout when the layouts were read to their end.
+        counted: The number of findings made while this worker led, since its start, by kind.
         unread: The records that could not be read.
     """
 

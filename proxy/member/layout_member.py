@@ -49,16 +49,16 @@ class LayoutMember:
     """Keeps a worker's managed topics current.
 
     Args:
-        admit: Raises TopicsRefused where Kordon lacks a right to manage a topic.
+        admit: Called with a topic. It raises TopicsRefused where Kordon lacks a right to manage the topic.
 
     Attributes:
-        state: What the layouts say.
-        times: How long fences last.
-        findings: What is wrong with topics.
-        lease: Says when managed topics are served.
-        leadership: Has the controller's role, while it is this worker's.
+        state: The state that the layouts describe.
+        times: The durations of fences.
+        findings: The findings about topics.
+        lease: The lease, which says when managed topics are served.
+        leadership: The holder of the controller's role, while this worker leads.
         know: Returns when the layouts have been read to their end, or when there are none; `start` comes first.
-        wish: Wants something of the controller, and waits for what comes of it.
+        wish: Called to send the controller a wish and to wait for its outcome.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class LayoutMember:
         """Whether something of Kordon's own may be written to a topic now, wherever it is.
 
         Args:
-            epoch: Of the layout that must be in force.
+            epoch: The epoch of the layout that must be in force.
             fence: The fence that may stand, as whoever holds it writes; None: none may.
         """
         record, standing = self.state.member.topics.get(topic), self.state.member.fences.get(topic)

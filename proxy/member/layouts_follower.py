@@ -28,12 +28,12 @@ class LayoutsFollower:
     """Reads the layouts for a worker.
 
     Args:
-        tasks: Runs the reading of all again; ended by whoever made it.
-        take_up: Goes by what all records amount to, told the offset of each key's last one.
-        on_known: Told whenever the layouts have been read to their end for `know`.
+        tasks: The tasks that read all layouts again. Whoever made them ends them.
+        take_up: Called when all records are read, with the offset of each key's last one.
+        on_known: Called whenever the layouts have been read to their end for `know`.
 
     Attributes:
-        lost: Why the layouts cannot be followed any more; only a restart helps. Empty: they can.
+        lost: The reason why the layouts can no longer be followed. Only a restart helps. Empty: they can.
     """
 
     def __init__(
@@ -115,8 +115,8 @@ class LayoutsFollower:
         """Returns when everything that was committed at the time of the call is taken in.
 
         Raises:
-            UpstreamUnavailable: It cannot be read now.
-            LogLost: It cannot be read any more.
+            UpstreamUnavailable: The layouts topic cannot be read now.
+            LogLost: The layouts topic can no longer be read.
         """
         await self._layouts.read_to_end()
         await self._whole.wait()

@@ -23,12 +23,12 @@ class Leadership:
     """Runs the controller's role on the worker that leads.
 
     Args:
-        new_role: Makes a role; each fences the one before it.
-        read_to_end: Reads the layouts to an end taken now (ONE-CONTROLLER).
-        tasks: Runs the role; ended by whoever made it.
+        new_role: Makes a controller's role. Each role fences the one before it.
+        read_to_end: Called to read the layouts to an end that is taken at the call (ONE-CONTROLLER).
+        tasks: The tasks that run the role. Whoever made them ends them.
 
     Attributes:
-        role: The controller's role, while it is this worker's.
+        role: The controller's role, while this worker has it.
     """
 
     def __init__(

@@ -58,10 +58,10 @@ class Renewer:
     """Commits in the proxies' group each third of a lease, and at once in a new generation.
 
     Args:
-        coordinator: Nobody else's, so that a commit does not wait for a JoinGroup.
-        incarnation: Stands in the commit, for people who look at the group.
-        position: Returns up to where the layouts have been read.
-        topic: Whose partition 0 is committed for.
+        coordinator: A connection of its own to the coordinator, so that a commit does not wait for a JoinGroup.
+        incarnation: The worker's name. It stands in the commit, for people who look at the group.
+        position: Returns the offset up to which the layouts have been read.
+        topic: The topic for whose partition 0 the commit is.
     """
 
     def __init__(
@@ -116,10 +116,10 @@ class Renewer:
         """Renews now, and so proves that the generation that is known is still the present one.
 
         Returns:
-            False when it is not, or when there is none.
+            False: another generation is the present one, or there is none.
 
         Raises:
-            UpstreamUnavailable: The coordinator does not answer; nothing is known.
+            UpstreamUnavailable: The coordinator does not answer, so nothing is known.
         """
         async with self._one_at_a_time:
             joined = self._joined

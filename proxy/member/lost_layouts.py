@@ -24,8 +24,8 @@ class LostLayouts:
 
     Args:
         know_layouts: Returns when the layouts have been read to their end, or when there are none.
-        layouts: Asked for faces.
-        findings: Told of them.
+        layouts: The layouts, which are asked for faces.
+        findings: The findings, which are told of faces without layouts.
     """
 
     def __init__(self, know_layouts: Callable[[], Awaitable[None]], layouts: LayoutsLog, findings: Findings) -> None:

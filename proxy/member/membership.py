@@ -94,14 +94,15 @@ class Membership:
     """Joins the group, and joins again, until it is told to stop.
 
     Args:
-        about: What the other proxies are told.
-        position: Returns up to where this proxy has read the layouts.
-        session_ms: Without heartbeats for so long, a member is given up. Brokers take 6000 and more by default.
-        topic: Of the layouts; it has to exist.
+        about: What the other proxies are told about this one.
+        position: Returns the offset up to which this proxy has read the layouts.
+        session_ms: The milliseconds without heartbeats after which a member is removed. Brokers take 6000 and more by
+            default.
+        topic: The topic of the layouts. It has to exist.
 
     Attributes:
-        lease: What this proxy serves managed topics by.
-        word: Proves that it is this proxy that says that it ends; secret until then.
+        lease: The lease by which this proxy serves managed topics.
+        word: The word that proves that the message of its end is from this proxy. It is secret until then.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Membership:
         """Tells whether the generation that was told last is still the present one, proven by a replicated commit.
 
         Returns:
-            False too while the coordinator does not answer.
+            False is also the answer while the coordinator does not answer.
         """
         try:
             return await self._renewer.confirm()

@@ -44,13 +44,13 @@ class RecordIntake:
     """Takes in records.
 
     Attributes:
-        state: Keeps what they say.
-        findings: Told of what is wrong with topics.
-        leadership: Its role is told of wishes and acknowledgements.
-        wishing: Told what came of wishes.
-        fence_holder: Does what layouts and fences ask for.
-        withholds: Whether nothing is to be done by a record yet, because it is read again.
-        on_wish: Told of each wish that comes.
+        state: The state, which keeps what the records say.
+        findings: The findings, which are told what is wrong with topics.
+        leadership: The leadership, whose role is told of wishes and acknowledgements.
+        wishing: The part that is told the outcomes of wishes.
+        fence_holder: The part that does what layouts and fences ask for.
+        withholds: Returns whether a record has no effect yet, because it is read again.
+        on_wish: Called with each wish that comes.
     """
 
     state: LayoutsState

@@ -22,13 +22,13 @@ class ServingLease:
     """Follows the worker's lease, and reads the layouts again wherever what is known may be old.
 
     Args:
-        state: What the layouts say; its member holds the lease.
-        seconds: For how long a renewal holds.
-        writes: Told when it may judge what was kept behind an ended lease (LATE-ANSWER).
-        tasks: Read the layouts; ended by whoever made them.
+        state: The state that the layouts describe. Its member holds the lease.
+        seconds: The seconds for which a renewal holds.
+        writes: The writes, which are told when they may judge what was kept behind an ended lease (LATE-ANSWER).
+        tasks: The tasks that read the layouts. Whoever made them ends them.
 
     Attributes:
-        generation: The proxies' group as it was joined last; None before.
+        generation: The generation of the proxies' group that was joined last; None: none was joined yet.
     """
 
     def __init__(

@@ -80,8 +80,9 @@ def waits_for(control: ControlState, change: Change | None, *, is_fenced: bool) 
     """Says what a change waits for.
 
     Args:
-        change: As the controller has it; None: this worker is not the controller, or the change has not begun.
-        is_fenced: Whether proxies hold writes for it.
+        change: The change as the controller has it; None: this worker is not the controller, or the change has not
+            begun.
+        is_fenced: Whether proxies hold writes for the change.
     """
     if change is not None and change.stage is Stage.FENCING:
         missing = sorted(control.members.get(each, each[:8]) for each in control.members.keys() - change.acknowledged)

@@ -39,7 +39,7 @@ class TransactionsAllowed:
     """Has layouts say that their topics have transactions. Clients that come meanwhile share one wish for a topic.
 
     Args:
-        wish: Has a wish come true.
+        wish: Called to send a wish and to wait until it is fulfilled.
     """
 
     def __init__(self, wish: Callable[[Wish], Awaitable[OutcomeRecord]]) -> None:
