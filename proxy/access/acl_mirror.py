@@ -152,7 +152,7 @@ async def read_acls(brokers: Brokers, resource_type: int = _ANY) -> Sequence[Des
     """Asks a broker for the cluster's ACLs.
 
     Args:
-        resource_type: On what, as a number on the wire; without it on everything.
+        resource_type: The resource type, as its number on the wire; by default all types.
 
     Returns:
         A row of the answer for each resource, with its ACLs.

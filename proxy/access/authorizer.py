@@ -29,7 +29,7 @@ class Authorizer:
     """Follows whether brokers have an authorizer, and does what is to be done then.
 
     Args:
-        access: Asks brokers for it, and for rights.
+        access: The client that asks brokers for their authorizer and for rights.
     """
 
     def __init__(self, access: Access, mirror: AclMirror) -> None:
@@ -56,7 +56,7 @@ class Authorizer:
         """Sees that Kordon has the rights to manage a topic, and changes nothing.
 
         Raises:
-            TopicsRefused: It lacks one.
+            TopicsRefused: Kordon lacks a right.
             UpstreamUnavailable: No broker answers.
         """
         self._note(present=await self._access.has_authorizer())
@@ -68,7 +68,7 @@ class Authorizer:
         """Follows forever.
 
         Args:
-            leads: Returns the topics whose ACLs this worker mirrors, being the controller; else None.
+            leads: Returns the topics whose ACLs this worker mirrors as the controller; None: it is not the controller.
         """
         while True:
             try:

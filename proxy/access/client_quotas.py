@@ -58,10 +58,10 @@ class ClientQuotas:
     """The quotas of one worker.
 
     Args:
-        topics: What is managed; quotas are read while there is any.
-        principal: Kordon's own; None: brokers derive it by rules of their own.
+        topics: The managed topics. Quotas are read while there is any.
+        principal: Kordon's own principal; None: brokers derive it by rules of their own.
         own_user: Whether clients that do not log in are Kordon's own principal to brokers, as it shows a certificate.
-        clock: Seconds of a monotonic clock.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(

@@ -70,7 +70,7 @@ def open_rights(rows: Iterable[AclRow], group: str, principal: str | None) -> li
 
     Args:
         rows: All ACLs of the cluster.
-        principal: Kordon's own; None: it is not known.
+        principal: Kordon's own principal; None: it is not known.
     """
     found = list(rows)
     return [line for own in _owned(group) for line in _open(own, found, principal)]
@@ -118,7 +118,7 @@ class OpenRights:
     """Reads the cluster's ACLs.
 
     Args:
-        principal: Kordon's own; None: it is not known.
+        principal: Kordon's own principal; None: it is not known.
     """
 
     def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:

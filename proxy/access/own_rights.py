@@ -67,7 +67,7 @@ class OwnRights:
     """Asks what Kordon may do.
 
     Args:
-        principal: Who Kordon is to the brokers; None: that is not known.
+        principal: The principal that Kordon is to the brokers; None: it is not known.
     """
 
     def __init__(self, brokers: Brokers, principal: str | None, group: str) -> None:

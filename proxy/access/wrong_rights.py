@@ -42,8 +42,8 @@ class Access:
     """Asks brokers about rights.
 
     Args:
-        principal: Who Kordon is to them, as `principal_of` tells it.
-        share_groups: Whether it serves share groups (`ordering.share_groups`).
+        principal: The principal that Kordon is to brokers, as `principal_of` tells it.
+        share_groups: Whether Kordon serves share groups (`ordering.share_groups`).
     """
 
     def __init__(self, brokers: Brokers, principal: str | None, group: str, *, share_groups: bool = False) -> None:

@@ -56,8 +56,8 @@ def read_certificates(path: Path) -> list[Certificate]:
     """Reads the certificates of a PEM file, in their order; the first one is the one that is shown.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it holds no certificate, or a damaged one.
+        OSError: The file cannot be read.
+        ValueError: The file holds no certificate, or a damaged one.
     """
     blocks = PEM.findall(path.read_text(encoding="utf-8", errors="replace"))
     if not blocks:

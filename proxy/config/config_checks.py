@@ -64,8 +64,8 @@ def run_checks(sections: Mapping[str, object], source: GivenValues) -> CheckedCo
     """Runs every check whose sections are there and sound.
 
     Args:
-        sections: Models by the name of their section.
-        source: Knows where each value was given.
+        sections: The models by the name of their section.
+        source: The source, which knows where each value was given.
     """
     outcome = CheckedConfig()
     for check in CHECKS:

@@ -72,7 +72,7 @@ def load_config(file: Path | None, environment: Mapping[str, str], flags: Mappin
         flags: Values by key, as `("listen", "address")`; None stands for a flag that was not given.
 
     Raises:
-        ConfigError: something is wrong; it holds every mistake, each with its place and cure.
+        ConfigError: The configuration has mistakes. The error holds every mistake, each with its place and cure.
     """
     return load(file, environment, flags).config
 
@@ -81,7 +81,7 @@ def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[Key, 
     """Like `load_config`, with the warnings.
 
     Raises:
-        ConfigError: As for `load_config`.
+        ConfigError: The configuration has mistakes, as for `load_config`.
     """
     source = read_sources(file, environment, flags or {}, frozenset(options()))
     if file is not None and not source.values and source.problems:

@@ -128,7 +128,7 @@ def read_sources(
         file: The YAML file, or None for none.
         environment: All environment variables; those of other programs are left alone.
         flags: Values by key, for keys of `FLAGS`; None is a flag that was not given.
-        options: Keys of all options there are.
+        options: The keys of all options.
     """
     source = GivenValues()
     if file is not None:

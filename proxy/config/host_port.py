@@ -26,7 +26,7 @@ class HostPort:
         """Reads `host:port`.
 
         Raises:
-            ValueError: the text is no address; the message says what to write instead.
+            ValueError: The text is no address. The message says what to write instead.
         """
         if "://" in text:
             bare = text.split("://", 1)[1]

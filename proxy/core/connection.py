@@ -165,7 +165,7 @@ class Connection:
         """Takes what happened; returns what to do, in order.
 
         Returns:
-            Commands. Empty once the connection is closed.
+            The commands; none once the connection is closed.
         """
         if self.closed is not None:
             return []

@@ -55,7 +55,7 @@ def check_size(limits: FrameLimits, chunk: memoryview, at: int, *, is_first: boo
     """Checks the size of the request that begins at `at`.
 
     Args:
-        at: Where the request begins there; its size is all there.
+        at: The position at which the request begins. The four bytes of its size are there.
         is_first: Whether the client has sent no request before: it may not speak Kafka at all.
 
     Raises:

@@ -37,7 +37,7 @@ class HeldSection:
         """Holds more.
 
         Raises:
-            BrokerProtocolError: There are too many bytes.
+            BrokerProtocolError: The section has too many bytes.
         """
         if len(self._bytes) + len(piece) > _LARGEST_SECTION:
             detail = f"more than {_LARGEST_SECTION} bytes of addresses in a response"

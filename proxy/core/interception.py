@@ -159,7 +159,7 @@ class Interception(Protocol):
         """Says what happens to a request.
 
         Args:
-            body: All of it behind the header, in memory of its own; the decision may keep and change it.
+            body: The whole body behind the header, in memory of its own. The decision may keep and change it.
 
         Raises:
             WireError: The request cannot be read.
@@ -174,7 +174,7 @@ class Interception(Protocol):
         """Notes that a request was refused before `decide` was called.
 
         Args:
-            ends: Whether that ends the connection.
+            ends: Whether the refusal ends the connection.
         """
         ...
 

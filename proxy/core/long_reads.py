@@ -16,7 +16,7 @@ class LongReads:
     """Makes the commands by which long answers are read.
 
     Args:
-        kept: Counts the answers until they are read.
+        kept: The connection's memory, which counts the answers until they are read.
     """
 
     def __init__(self, advertised: Advertised, kept: ConnectionMemory) -> None:

@@ -35,7 +35,7 @@ class ProduceHead:
     Args:
         head: The bytes from the length of the client id to the end of the topic's name or id. The bytes before it
             differ from request to request.
-        topic: Its topic; None: nobody has asked for it.
+        topic: The topic of the request; None: nobody has asked for it.
     """
 
     __slots__ = ("_header", "end", "head", "least_bytes", "route", "topic", "wanted")
@@ -68,7 +68,7 @@ class ProduceHeads:
     look. Where handlers decide on some topics, a request passes only if it names one other topic, and that is here.
 
     Args:
-        waiting: Gets the requests that have an answer.
+        waiting: The queue that gets the requests that have an answer.
     """
 
     def __init__(self, limits: FrameLimits, waiting: Waiting, interception: Interception) -> None:
@@ -86,7 +86,7 @@ class ProduceHeads:
             Whether its whole head is there; None: the request has to be held.
 
         Raises:
-            ClientProtocolError: It is refused.
+            ClientProtocolError: The request is refused.
         """
         route, last = pending.route, self._last
         self.held = None

@@ -254,7 +254,7 @@ class RequestLeg:
         """Decides on the request that was large; returns what goes to the broker.
 
         Raises:
-            ClientProtocolError: It is refused.
+            ClientProtocolError: The request is refused.
         """
         pieces: list[Buffer] = []
         if self.undecided is not None:

@@ -104,7 +104,7 @@ class Edit(Generic[_Answer]):
             The section as it goes to the client, and the brokers it names.
 
         Raises:
-            WireError: It cannot be read.
+            WireError: The response cannot be read.
         """
         match self.section:
             case Section.WHOLE:
@@ -141,9 +141,9 @@ class Offer:
 
     Args:
         features: The features of Kordon's own that are served here (`codecs/dialect.py`).
-        private: List the api keys of Kordon's own.
-        lends_epochs: Offer InitProducerId with id and epoch, too, where the broker does not have that.
-        told: Is given the newest version of InitProducerId that the broker offers.
+        private: Whether the answer lists the api keys of Kordon's own.
+        lends_epochs: Whether InitProducerId with id and epoch is offered, too, where the broker does not have that.
+        told: Called with the newest version of InitProducerId that the broker offers.
     """
 
     section = Section.WHOLE
@@ -177,8 +177,9 @@ class Translated:
     Args:
         edit: The edit of such answers that happens anyway.
         back: Changes the parsed answer in place.
-        only_with: If given, what an answer holds if `back` has something to change; others are not read for it.
-        streams: If given, whether `back` has nothing to change, as it is known when the answer begins.
+        only_with: If given, the bytes that an answer holds if `back` has something to change. Other answers are not
+            read for it.
+        streams: If given, it returns whether `back` has nothing to change. It is called when the answer begins.
     """
 
     section = Section.WHOLE
@@ -205,7 +206,7 @@ class Translated:
         """Returns the answer with the proxy's addresses, and the brokers it names.
 
         Raises:
-            WireError: It cannot be read.
+            WireError: The response cannot be read.
         """
         value = self._message.parse(version, body)
         nodes = self._edit.change(value, advertised) if isinstance(self._edit, Edit) else {}

@@ -30,7 +30,7 @@ class Timeouts:
     """What of one connection has taken too long.
 
     Args:
-        now: When it began, in seconds of a monotonic clock.
+        now: The time at which the connection began, in seconds of a monotonic clock.
     """
 
     __slots__ = ("_limits", "_opened", "active")
@@ -47,9 +47,9 @@ class Timeouts:
         """Returns why the connection is to end; None: it may continue.
 
         Args:
-            now: The time, as of the beginning.
-            frames: How many requests have begun so far.
-            frame_started: When the one under way began; None: none is.
+            now: The present time, on the same clock.
+            frames: The number of requests that have begun so far.
+            frame_started: The time at which the unfinished request began; None: no request is unfinished.
             is_answered: Whether no response is due.
         """
         limits = self._limits

@@ -20,8 +20,8 @@ class WholeRequests:
     """Lets whole requests pass, changes them, or has them answered here.
 
     Args:
-        waiting: Gets the requests that have an answer.
-        kept: Counts what is kept of a request until it is answered.
+        waiting: The queue that gets the requests that have an answer.
+        kept: The connection's memory, which counts what is kept of a request until it is answered.
     """
 
     def __init__(self, waiting: Waiting, interception: Interception, kept: ConnectionMemory) -> None:
@@ -47,10 +47,10 @@ class WholeRequests:
         """Decides on a request, and adds to `pieces` what goes to the broker.
 
         Args:
-            head: How it begins, if it is a Produce request of which that is known.
+            head: The head of a Produce request, if it is known.
 
         Raises:
-            ClientProtocolError: It cannot be read, or has too many rows.
+            ClientProtocolError: The request cannot be read, or has too many rows.
         """
         try:
             route = pending.route

@@ -105,7 +105,7 @@ class Commits:
         """Notes that a coordinator has accepted a commit.
 
         Args:
-            offsets: By stream, the next offset, as the client counts.
+            offsets: The next offset, as the client counts, by stream.
         """
         key = (client.number, topic.name, committer)
         run = self._open.get(key)

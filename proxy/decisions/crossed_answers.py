@@ -21,8 +21,8 @@ class CrossedAnswers:
         """Takes in an answer; returns whether another one for the same id has come since its request.
 
         Args:
-            transactional_id: For which both ask.
-            asked_at: `count` when the request came.
+            transactional_id: The transactional id for which both requests ask.
+            asked_at: The value of `count` when the request came.
         """
         since, name = self.count - asked_at, hash(transactional_id)
         has_crossed = since > _MOST or name in islice(reversed(self._told), since)

@@ -24,11 +24,11 @@ def individual_commit(
     """Returns the decision on a commit whose claim stands in the log.
 
     Args:
-        place: Whose claim it is.
-        claim: What is taken of the commit, and was not in the log.
-        known_ranges: How many ranges were known before it: with none, an audit that begins here misses nothing.
+        place: The place to which the claim belongs.
+        claim: The part of the commit that is accepted and was not in the log.
+        known_ranges: The number of ranges that were known before it. With 0, an audit that begins here misses nothing.
         pushed: The stable offset that the coordinator has got with this commit.
-        topic: As its client knows it; None: its request has only the id.
+        topic: The topic's name, as the client knows it; None: the request has only the id.
     """
     return Decision(
         kind=Kind.INDIVIDUAL_COMMIT,

@@ -34,7 +34,7 @@ class Journal:
     """Takes in what a worker decides.
 
     Args:
-        backlog: Keeps records until they are written.
+        backlog: The backlog, which keeps records until they are written.
         run_ms: The least time for which a run lasts if nothing else ends it.
         now_ms: The time of day, in milliseconds since 1970.
     """

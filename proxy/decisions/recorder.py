@@ -48,9 +48,9 @@ class Recorder:
     """Writes what a journal takes in.
 
     Attributes:
-        journal: Takes decisions in.
-        written: Records that are safe.
-        failures: Writes that failed.
+        journal: The journal that takes decisions in.
+        written: The number of records that are safe.
+        failures: The number of writes that failed.
     """
 
     def __init__(self, worker: str, sink: Sink, config: Decisions) -> None:
@@ -165,7 +165,7 @@ def make_recorder(config: Decisions, topology: Topology, worker: str) -> Recorde
     """Makes the decision log of the configuration; None: it has none.
 
     Args:
-        config: What it is to be like.
+        config: The configuration of the decision log.
     """
     match config.to:
         case "none":

@@ -22,7 +22,7 @@ class RecordRoom:
     """Puts decisions of many rows on record, as far as there is room.
 
     Args:
-        journal: Where they are recorded.
+        journal: The journal in which the decisions are recorded.
         seconds: A clock that never goes back.
     """
 

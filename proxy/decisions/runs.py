@@ -135,7 +135,7 @@ def of_transaction(writer: int) -> dict[str, object]:
     """Returns what a decision says of the transaction that a write is in; brokers count its sequences apart.
 
     Args:
-        writer: As `identity.writer_id` makes it; negative without idempotence.
+        writer: The writer's id, as `identity.writer_id` makes it; negative without idempotence.
 
     >>> of_transaction(7), of_transaction(-1), of_transaction(2 << 38 | 7)
     ({}, {}, {'transaction': 'v1'})
@@ -341,8 +341,8 @@ class Client:
     """A client's connection, as decisions name it.
 
     Args:
-        number: Of the connection, from 1 on, in its worker.
-        client_id: As its requests say; set by the first one.
+        number: The number of the connection in its worker, from 1 on.
+        client_id: The client id, as the first request says it.
         principal: The name by which the client logged in to Kordon.
     """
 

@@ -23,7 +23,7 @@ class Sink(Protocol):
         """Writes records; when it returns, they are safe.
 
         Raises:
-            SinkFailed: It is not known that all of them are.
+            SinkFailed: Kordon does not know that all records are safe.
         """
         ...
 

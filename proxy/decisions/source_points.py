@@ -38,9 +38,9 @@ def restart_point(
     """Returns the decision on a restart point that the group's coordinator has accepted.
 
     Args:
-        producer: Producer id and epoch of the transaction; None: it is committed in none.
+        producer: The producer id and epoch of the transaction; None: the point is committed outside a transaction.
         asked_after: The worker's newest decision when the client asked.
-        held: The number that the coordinator had, if it was asked; 0: none; -1: it did not tell.
+        held: The number that the coordinator had, if it was asked; 0: it had none; -1: it did not tell.
     """
     producer_id, producer_epoch = producer or (None, None)
     return Decision(

@@ -46,8 +46,8 @@ class TopicSink:
     """Writes to one partition of the topic, which is created where it is missing.
 
     Args:
-        links: The connections to use; nobody else's, they are closed with it.
-        config: What the topic is to be like.
+        links: The connections to use. Nobody else uses them, and they are closed with the sink.
+        config: The configuration of the topic.
     """
 
     def __init__(self, links: BrokerConnections, worker: str, config: Decisions) -> None:

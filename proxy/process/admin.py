@@ -158,7 +158,7 @@ class AdminServer:
     """Serves the pages of what it observes, on a TCP address or a Unix socket.
 
     Args:
-        probes_alone: Serve /livez and /readyz, without reasons, and nothing else.
+        probes_alone: Whether it serves only /livez and /readyz, without reasons.
     """
 
     def __init__(self, observed: Observed, *, probes_alone: bool = False) -> None:
@@ -172,7 +172,7 @@ class AdminServer:
         """Begins to serve on a TCP address.
 
         Raises:
-            OSError: the address cannot be had, as when the port is in use.
+            OSError: The address cannot be used, for example because the port is in use.
         """
         server = await asyncio.start_server(self._connected, address.host, address.port, limit=HEAD_BYTES)
         self._servers.append(server)
@@ -181,7 +181,7 @@ class AdminServer:
         """Begins to serve on a Unix socket, which must not exist yet.
 
         Raises:
-            OSError: the socket cannot be made.
+            OSError: The socket cannot be made.
         """
         self._servers.append(await asyncio.start_unix_server(self._connected, path, limit=HEAD_BYTES))
 
@@ -249,7 +249,7 @@ async def fetch_page(admin_socket: Path, path: str) -> bytes | None:
     """Asks a worker for an admin page.
 
     Returns:
-        Its body, whatever the status (/readyz answers 503 with reasons); None if the worker does not answer.
+        The page's body, whatever the status (/readyz answers 503 with reasons); None if the worker does not answer.
     """
     try:
         async with asyncio.timeout(PAGE_SECONDS):

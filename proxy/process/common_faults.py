@@ -34,7 +34,7 @@ class CommonFaults:
         """Looks forever.
 
         Args:
-            is_served: Whether managed topics are served here now, or there are none.
+            is_served: Returns whether managed topics are served here now, or there are none.
         """
         while True:
             self.found = "" if is_served() else await self.look()

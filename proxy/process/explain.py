@@ -53,8 +53,8 @@ def explain_topic(
     """Tells all about one topic: the object of /topics/NAME.
 
     Args:
-        bypassed: Batches that the worker has read of writers that went around Kordon (BYPASS-SHARED).
-        held_for_groups: What groups of the dialect wait for (`held_groups`).
+        bypassed: The number of batches that the worker has read of writers that went around Kordon (BYPASS-SHARED).
+        held_for_groups: The partitions with which groups of the dialect wait (`held_groups`).
     """
     layout = topic.layout
     return {

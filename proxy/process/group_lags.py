@@ -45,10 +45,10 @@ class GroupLags:
     """What is known of lags in one worker.
 
     Args:
-        reads: Of the worker: they know where partitions end.
-        caught_up: Tells who has nothing left to read.
-        leads: Whether this worker is the one that looks.
-        seconds: Between two looks; 0: there are none.
+        reads: The worker's reads, which know where partitions end.
+        caught_up: The part that tells which groups have nothing left to read.
+        leads: Returns whether this worker is the one that looks.
+        seconds: The seconds between two looks; 0: nobody looks.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ def commits_of(row: OffsetFetchResponseGroup, topics: ManagedTopics) -> dict[str
     has committed nothing since the topic was taken over, when the virtual partitions were those.
 
     Args:
-        row: Of the group, in an answer of its coordinator that names topics; what is in it may be changed.
+        row: The group's row in an answer of its coordinator that names topics. Its contents may be changed.
     """
     told = {each.name: _offsets(each.partitions) for each in row.topics}
     of_clients = {each.name: each.partitions for each in merged(row.topics, topics)}

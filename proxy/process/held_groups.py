@@ -33,7 +33,7 @@ def held_groups(topic: str, gate: Gate, positions: Positions) -> list[Facts]:
     """Tells which partitions of a topic groups wait with, each row with its cause.
 
     Args:
-        positions: Of all groups, as far as they are known.
+        positions: The positions of all groups, as far as they are known.
     """
     rows = [row for group_id in sorted(positions) for row in _of_group(topic, gate, positions, group_id)]
     if len(rows) > MOST_ROWS:

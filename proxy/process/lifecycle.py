@@ -123,7 +123,7 @@ def naming(what: str) -> Generator[None, None, None]:
     """Puts an option and its address before a system's error; an error about a file already names the file.
 
     Raises:
-        OSError: the error, named.
+        OSError: The same error, with the option and the address in its message.
     """
     try:
         yield
@@ -137,7 +137,7 @@ def raise_file_limit(connections: int) -> None:
     """Lets the process open as many files as the system allows, and warns when they are too few.
 
     Args:
-        connections: How many clients one process may have; each has a socket of its own and one to a broker.
+        connections: The most clients of one process. Each has a socket of its own and one to a broker.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 2 * connections + SPARE_FILES

@@ -19,10 +19,10 @@ class ManagedPages:
     """The pages.
 
     Args:
-        bypassed: By topic, batches of writers that went around Kordon; as it stands when it is looked at.
-        groups: Where groups of the dialect stand.
-        faults: What is wrong for all proxies.
-        knows: Whether the managed topics are known; before that no request passes.
+        bypassed: The present number of batches of writers that went around Kordon, by topic.
+        groups: The positions of groups of the dialect.
+        faults: The faults that concern all proxies.
+        knows: Returns whether the managed topics are known. Before that no request passes.
     """
 
     def __init__(

@@ -85,10 +85,10 @@ class ManagedWorker:
     """One worker's managed topics: what keeps them current and what serves them.
 
     Args:
-        config: `ordering` and `admin` are used.
+        config: The configuration, of which `ordering` and `admin` are used.
         incarnation: The worker's name from its start to its end.
-        turns: Of the worker, with the rest of which its long work takes turns; None: nothing else is there.
-        passed: Returns what passes clients' requests; it is there once the worker has started.
+        turns: The turns of the worker, by which its long work alternates with the rest; None: nothing else is there.
+        passed: Returns what passes clients' requests. It exists once the worker has started.
     """
 
     def __init__(
@@ -348,7 +348,8 @@ class ManagedWorker:
         """Ends.
 
         Args:
-            in_order: Nothing of clients is under way to brokers: no other proxy need wait for this one's lease.
+            in_order: Whether nothing of clients is under way to brokers, so that no other proxy waits for this one's
+                lease.
         """
         await self._tasks.stop()
         await self.layout_member.leave(in_order=in_order)

@@ -55,7 +55,7 @@ def merge_metrics(pages: Mapping[int, bytes], restarts: Mapping[int, int]) -> by
 
     Args:
         pages: /metrics of each worker that answered, by its number.
-        restarts: How often each worker was started again.
+        restarts: The number of restarts of each worker.
     """
     families: dict[str, Metric] = {}
     for number, page in sorted(pages.items()):

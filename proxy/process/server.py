@@ -59,7 +59,7 @@ class Proxy:
     """A whole proxy in one process; it is made in the event loop that serves it.
 
     Args:
-        worker: Its number among the processes that share the ports, from 0.
+        worker: The worker's number among the processes that share the ports, from 0.
     """
 
     def __init__(self, config: Config, worker: int = 0) -> None:

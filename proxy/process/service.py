@@ -48,7 +48,7 @@ class ProxyService:
     """A proxy with everything around it; it is what its admin pages show.
 
     Args:
-        worker: Its number when there are several, else None.
+        worker: The worker's number if there are several; None: it is the only process.
     """
 
     def __init__(self, config: Config, worker: int | None = None) -> None:
@@ -90,7 +90,7 @@ class ProxyService:
         """Serves until asked to stop.
 
         Args:
-            admin_socket: Where a worker serves its pages; without it they are on `admin.address`.
+            admin_socket: The Unix socket on which a worker serves its pages; None: they are on `admin.address`.
 
         Returns:
             An exit code; what went wrong has been logged.
@@ -198,8 +198,8 @@ async def run_worker(number: int, admin_socket: Path) -> int:
     """Runs one of several workers; its configuration comes from its supervisor, on standard input.
 
     Args:
-        number: From 0.
-        admin_socket: Where to serve the admin pages.
+        number: The worker's number, from 0.
+        admin_socket: The Unix socket on which to serve the admin pages.
 
     Returns:
         An exit code.

@@ -43,9 +43,9 @@ class SourceGroups:
     """Visits groups.
 
     Args:
-        leads: Whether this worker is one that visits.
-        session_ms: Of a visit.
-        clock: Seconds of a monotonic clock.
+        leads: Returns whether this worker visits groups.
+        session_ms: The session timeout of a visit, in milliseconds.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(

@@ -65,9 +65,9 @@ async def watch_files(
     """Calls `on_change` whenever the files have changed, even during the previous call; runs until it is cancelled.
 
     Args:
-        watch: Has taken its first look before the files were read.
-        files: Which files to watch; asked again after each change, because they may be others then.
-        on_change: What to do; must not raise.
+        watch: The watch. It has taken its first look before the files were read.
+        files: Returns the files to watch. It is called again after each change, because the files may be others then.
+        on_change: Called after a change. It must not raise.
     """
     while True:
         await asyncio.sleep(INTERVAL_SECONDS)

@@ -74,7 +74,7 @@ class Supervisor:
 
     Args:
         loaded: The configuration for all of them.
-        folder: Where the workers' admin sockets lie; only this user may enter it.
+        folder: The folder of the workers' admin sockets. Only this user may enter it.
         command: Makes the command line of a worker.
     """
 
@@ -259,7 +259,7 @@ def _check_port_is_free(address: HostPort) -> None:
     """Workers share their ports, so they would share them with another Kordon as well, without a word.
 
     Raises:
-        OSError: somebody listens there already.
+        OSError: Another process already listens there.
     """
     family, kind, protocol, _, where = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0]
     with socket.socket(family, kind, protocol) as probe:

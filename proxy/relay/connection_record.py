@@ -19,7 +19,7 @@ class ConnectionRecord:
     """The record of one connection.
 
     Args:
-        role: Of the listener: `bootstrap` or the node id.
+        role: The role of the listener: `bootstrap` or the node id.
     """
 
     def __init__(self, journal: Journal, tally: Tally, client: str, role: str) -> None:

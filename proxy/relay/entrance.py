@@ -23,8 +23,8 @@ class TurnedAway(KordonError):  # noqa: N818 - says what becomes of a client
     """Raised where a client does not get in.
 
     Attributes:
-        cause: Why.
-        detail: The same in words.
+        cause: The cause, as metrics and logs name it.
+        detail: The cause in words.
     """
 
     def __init__(self, cause: CloseCause, detail: str) -> None:
@@ -37,7 +37,7 @@ async def hear(sock: socket.socket, seconds: float) -> None:
     """Waits for a plain client's first byte, without taking it.
 
     Raises:
-        TurnedAway: It says nothing in time, or is gone.
+        TurnedAway: The client sends nothing in time, or is gone.
     """
     loop, heard = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(sock, heard.set)
@@ -62,7 +62,7 @@ async def meet(
     """Does the TLS handshake with a client, whose bytes go to `protocol` from then on.
 
     Raises:
-        TurnedAway: It fails, or takes too long.
+        TurnedAway: The handshake fails, or takes too long.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -78,7 +78,7 @@ async def know_managed(service: Service, seconds: float) -> None:
     """Waits until it is known what is managed: a client that came before would take it for ordinary topics.
 
     Raises:
-        TurnedAway: That takes too long.
+        TurnedAway: The wait takes too long.
     """
     try:
         async with asyncio.timeout(seconds):
@@ -92,7 +92,7 @@ class Dialer:
     """Dials brokers for clients.
 
     Args:
-        topology: Where the brokers are; it is told which of them could be reached.
+        topology: The topology, which says where the brokers are. It is told which of them could be reached.
     """
 
     def __init__(self, topology: Topology, tally: Tally) -> None:
@@ -103,7 +103,7 @@ class Dialer:
         """Dials the addresses of a target in turn until one of them takes the connection.
 
         Raises:
-            TurnedAway: None does.
+            TurnedAway: None of the addresses takes the connection.
         """
         problem, cause = target.problem, CloseCause.UPSTREAM_UNREACHABLE
         for address in target.addresses:

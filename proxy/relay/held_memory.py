@@ -18,7 +18,7 @@ class HeldMemory:
 
     Args:
         limit_bytes: Returns `limits.held_bytes`, which a reload may change.
-        shed: Closes connections until the rest holds no more than that.
+        shed: Called to close connections until the rest holds no more than the limit.
     """
 
     def __init__(self, limit_bytes: Callable[[], int], shed: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ class LateWork:
     """Does what takes a connection's core time, and gives it back as events.
 
     Args:
-        end: Ends the connection: work that it relies on has failed.
+        end: Called to end the connection when work on which it relies has failed.
     """
 
     def __init__(
@@ -46,8 +46,8 @@ class LateWork:
         """Answers a request; `Served` tells the answer.
 
         Args:
-            pending: The request; if it awaits a part, that comes by `pass_part`.
-            answer: Of the decision (`Serve.answer`).
+            pending: The request. If it awaits a part, the part comes by `pass_part`.
+            answer: The answer of the decision (`Serve.answer`).
         """
         part: asyncio.Future[Row] | None = None
         if pending.awaits is SERVICE and isinstance(answer, EagerAnswering):

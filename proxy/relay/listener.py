@@ -61,10 +61,10 @@ def node_of_name(sni: Sni, name: str) -> int | None:
     """Reads the node id out of a TLS server name.
 
     Returns:
-        The node id, None for the bootstrap name.
+        The node id; None: it is the bootstrap name.
 
     Raises:
-        ValueError: The name is neither.
+        ValueError: The name is neither a broker's nor the bootstrap name.
     """
     if name.lower() == sni.bootstrap.lower():
         return None

@@ -28,8 +28,8 @@ class Listeners:
     """The open ports of a worker.
 
     Args:
-        advertised: Tells the port of each broker.
-        take: Takes an accepted socket over, with the listener where it came in and the client's address.
+        advertised: The advertised addresses, which give the port of each broker.
+        take: Called with the listener, the accepted socket, which it takes over, and the client's address.
         shared: Whether other processes listen on the same ports (SO_REUSEPORT).
     """
 
@@ -54,7 +54,7 @@ class Listeners:
         """Opens the bootstrap port.
 
         Raises:
-            OSError: It is in use, or may not be opened.
+            OSError: The port is in use, or Kordon lacks the right to open it.
         """
         listener = Listener(BOOTSTRAP, None, self._topology, self.config.sni)
         self._bind(listener, self.config.address.port)

@@ -14,7 +14,7 @@ class Muting:
     """Mutes one client.
 
     Args:
-        end: The client's.
+        end: The client's end of the connection.
     """
 
     def __init__(self, end: SocketEnd) -> None:

@@ -69,8 +69,9 @@ class _End(SocketEnd, ABC):
     """One end of a connection: hands what it reads to the core, and does what the core says.
 
     Args:
-        flow: Its counters.
-        receive: Takes a chunk; returns what is to be done, None: it goes to the other end as it is.
+        flow: The counters of this end.
+        receive: Called with a chunk. It returns the commands to perform; None: the chunk goes to the other end as it
+            is.
         leg: The frames that come from here.
     """
 
@@ -169,9 +170,9 @@ class Relay:
     """A client connection from accept to close.
 
     Args:
-        shared: What it shares with the worker's other connections.
-        services: Decide on its requests about managed topics, and answer them.
-        sock: The accepted socket; owned from now on.
+        shared: What the relay shares with the worker's other connections.
+        services: The services that decide on its requests about managed topics, and answer them.
+        sock: The accepted socket, which the relay owns from now on.
         client: The client's address, for logs and limits.
         on_gone: Called when the client's side is gone.
     """

@@ -52,11 +52,11 @@ class Relays:
     """The connections of one worker.
 
     Args:
-        config: The first one; see `reload`.
+        config: The first configuration; see `reload`.
         advertised_at: Returns what the client behind a socket is told in place of the brokers' addresses.
-        turns: Of the worker; None: nobody shares them.
-        lease_seconds: For how long this process may stand still before others continue without it.
-        on_woken: Called when it has stood still for longer, before all connections end.
+        turns: The turns of the worker; None: nobody shares them.
+        lease_seconds: The seconds for which this process may stand still before others continue without it.
+        on_woken: Called when the process has stood still for longer, before all connections end.
     """
 
     def __init__(
@@ -110,8 +110,9 @@ class Relays:
         """Lets a client in and leads it to its broker, or turns it away.
 
         Args:
-            services: Decide on its requests about managed topics, and answer them; None: nothing is managed.
-            sock: The accepted socket; owned from now on.
+            services: The services that decide on its requests about managed topics, and answer them; None: nothing is
+                managed.
+            sock: The accepted socket, which the relay owns from now on.
         """
         relay = Relay(self._shared, services or NothingManaged(), listener, sock, client, on_gone=self.remove)
         refusal = self.admit(relay)
@@ -233,8 +234,8 @@ class Relays:
         """Ends all connections step by step, each after its last response.
 
         Args:
-            timeout_seconds: What is left then is cut.
-            spread_seconds: Time over which they are asked to end.
+            timeout_seconds: The seconds after which the connections that are left are cut.
+            spread_seconds: The seconds over which the connections are asked to end.
 
         Returns:
             The number of connections that had to be cut.

@@ -17,7 +17,7 @@ class Wakefulness:
     and what brokers have answered, may concern a topic that has come to be managed meanwhile.
 
     Args:
-        lease_seconds: For how long the process may stand still; infinite where nothing can be managed.
+        lease_seconds: The seconds for which the process may stand still; infinite where nothing can be managed.
         on_woken: Called with the seconds for which it has stood still, if they are more.
     """
 

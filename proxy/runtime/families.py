@@ -38,7 +38,7 @@ class Family(Generic[T]):
         """Makes what prometheus_client shows.
 
         Args:
-            counted: What the family is read from; None if that is switched off, and so counts nothing.
+            counted: The object from which the family is read; None: it is switched off, and so counts nothing.
         """
         samples = self._samples(counted)
         if self.kind == "histogram":
@@ -91,7 +91,7 @@ class FamilySource(Generic[T]):
     """Families, and the one thing that all of them are read from.
 
     Args:
-        look: Returns that thing; called once for each scrape. None: what would count is switched off.
+        look: Returns that thing. It is called once for each scrape. None: what would count is switched off.
     """
 
     def __init__(self, families: Sequence[Family[T]], look: Callable[[], T | None]) -> None:

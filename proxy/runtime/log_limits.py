@@ -33,7 +33,7 @@ class LogLimits:
     """A processor of structlog that drops the lines of a cause which has had its share.
 
     Args:
-        clock: Seconds of a monotonic clock.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
@@ -44,7 +44,7 @@ class LogLimits:
         """Lets a line pass.
 
         Raises:
-            structlog.DropEvent: Its cause has had its share of lines.
+            structlog.DropEvent: The cause of the line has had its share of lines.
         """
         if not event.pop(_MARK, False):
             return event

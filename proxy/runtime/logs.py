@@ -46,8 +46,8 @@ def configure_logging(log: Log, *, stream: TextIO | None = None, worker: int | N
     """Sets up logging for the whole process; again, with another level, while it runs.
 
     Args:
-        stream: Where lines go; standard error unless given.
-        worker: Number of the worker, noted in every line when there are several.
+        stream: The stream to which lines go. It is standard error unless given.
+        worker: The number of the worker, which stands in every line if there are several.
     """
     target: TextIO = sys.stderr if stream is None else stream
     level = LEVELS[log.level]

@@ -64,7 +64,7 @@ class Metrics(Collector):
     """The metrics of one worker.
 
     Args:
-        tally: What the worker counts; owned by the caller, only read here.
+        tally: The worker's counts. The caller owns them, and they are only read here.
         others: Families that are read from something else.
     """
 

@@ -38,7 +38,7 @@ class Failures:
     """What failed of the background work of this process, whoever owns it.
 
     Attributes:
-        counts: By the name of kept work; all other work together under `PASSING`.
+        counts: The failures by the name of kept work. All other work is counted together under `PASSING`.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,8 +80,8 @@ class Tasks:
         """Runs `work` in the background; nobody relies on it for long if it fails.
 
         Args:
-            work: What to run; ends by itself or by `stop`.
-            name: Stands in the log when it fails.
+            work: The work to run. It ends by itself or by `stop`.
+            name: The name that stands in the log when the work fails.
             heard: Failures that whoever awaits the task hears of and deals with; they are not reported here.
         """
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -93,10 +93,10 @@ class Tasks:
         """Runs work in the background that others rely on; it begins again when it fails, a little later each time.
 
         Args:
-            work: Begins it. It may be begun again after any failure, so it takes nothing for granted that it has left
-                behind. When it returns its work is done.
-            name: A label of `kordon_task_failures_total`, so it is one of few.
-            of: Which one it is, where there are several of a name; stands in the log.
+            work: Called to begin the work. It may begin again after any failure, so it takes nothing for granted that
+                it has left behind. When it returns its work is done.
+            name: The name, which is a label of `kordon_task_failures_total`. There are only a few names.
+            of: The one that it is, where there are several of a name. It stands in the log.
         """
         self._failures.expect(name)
         return self.start(self._kept(work, name, of), name=f"{name} {of}".rstrip())
@@ -137,7 +137,7 @@ class Tasks:
         """Logs and counts a failure that nobody else reports.
 
         Args:
-            name: What could not be done.
+            name: The name of the work that failed.
         """
         self._failures.counts[PASSING] += 1
         log.error("task_failed", task=name, error=str(error), exc_info=error)

@@ -25,10 +25,11 @@ class Turns:
         """Does work that may be long; what takes less than a turn is done at once.
 
         Args:
-            work: Changes nothing that others look at before it ends: they have their turn in its midst.
+            work: The work. It changes nothing that others look at before it ends, because they have their turn in its
+                midst.
 
         Raises:
-            Exception: What it raises.
+            Exception: The error that the work raises.
         """
         long = LongWork(work)
         result: _Result = long.switch()
