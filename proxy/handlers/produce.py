@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, Final, NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 from uuid import UUID
 
 from kordon.codecs import apis
@@ -33,42 +33,24 @@ from kordon.codecs.produce import (
     WriteOutcome,
     look_produce,
 )
-from kordon.codecs.retag import set_transactional
 from kordon.codecs.row import Row
 from kordon.proxy.core.interception import Tell
 from kordon.proxy.core.waiting import Answer
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.api_handler import BrokerPart, Handled, HeldRequest, ServedRequest
-from kordon.proxy.handlers.batch_checks import NOT_TAKEN, CheckedBatch, Unfit, is_transactional, look_records
+from kordon.proxy.handlers.produce_intake import ALL, WITH_TOPIC_IDS, Intake, Meant
 from kordon.proxy.handlers.topic_rows import ServedApi, ServedTopics, TopicRows, named
 from kordon.proxy.handlers.transactional_produce import PreparedProduce, TransactionalProduce
 from kordon.proxy.kafka.operations import Operation
-from kordon.proxy.ordering.identity import writer_id
-from kordon.proxy.ordering.layout import NO_COUNT, Layout
-from kordon.proxy.ordering.streams import Stream, is_physical
-from kordon.proxy.ordering.transactions.beliefs import Ground
-from kordon.proxy.runtime.log_limits import client_log
+from kordon.proxy.ordering.layout import NO_COUNT
+from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.topics.managed_topics import ManagedTopic, ManagedTopics
 from kordon.proxy.topics.names import NO_ID
-from kordon.proxy.topics.source_topics import SourceTopics
 from kordon.proxy.topics.views import VIRTUAL, View
-from kordon.proxy.writes.client_writes import ClientWrite, PendingProduce
+from kordon.proxy.writes.client_writes import PendingProduce
 from kordon.proxy.writes.write_dispatcher import WriteDispatcher
 from kordon.proxy.writes.write_outcomes import answer_of, end_if_failed
 
-log = client_log(__name__)
-
-_ALL: Final = -1
-_ACKS: Final = frozenset({_ALL, 0, 1})
-_WITHOUT_ID: Final = Unfit(
-    Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "A batch of a transaction came in a request without a transactional id"
-)
-_WITHOUT_COPIES: Final = Unfit(Code.INVALID_REQUIRED_ACKS, "A batch of a transaction needs acks=all")
-_WITH_TOPIC_IDS: Final = 13
-_SOURCE: Final = (
-    "{0} is a source topic and takes no records: its partitions stand for those of a source. Send them to another "
-    "topic, or delete the config kordon.source of {0}"
-)
 TopicOutcomes: TypeAlias = tuple[str, "UUID | None", list[WriteOutcome]]
 """A topic's name and id as the client gave them, and what came of its entries."""
 
@@ -81,26 +63,6 @@ class Looked(NamedTuple):
     """Whether it names a managed topic."""
     others: bool
     """Whether it names another one."""
-
-
-def refusal(code: Code, layout: Layout, layout_epoch: int) -> Code:
-    """Returns with what a write is refused whose partition is not known here.
-
-    INVALID_PARTITION_METADATA would prove that it stands nowhere (COUNT-FENCE). Whoever is behind its client cannot say
-    so, and has no lease for what it knows: the client asks again.
-
-    Args:
-        layout: The newest one that is known here.
-        layout_epoch: The layout epoch by which the client chose the partition.
-    """
-    return Code.NOT_LEADER_OR_FOLLOWER if layout_epoch > layout.epoch else code
-
-
-class Meant(NamedTuple):
-    """How entries are read in a view."""
-
-    view: View
-    opened_bytes: int | None
 
 
 class _ProduceRows(TopicRows):
@@ -196,7 +158,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     def _prepare(
         self, transactions: TransactionalProduce, held: HeldRequest, asked: ProduceRequest
     ) -> PreparedProduce | None:
-        if asked.acks != _ALL:
+        if asked.acks != ALL:
             return None
         found: list[tuple[ManagedTopic, list[tuple[Stream, memoryview | None]]]] = []
         for row in asked.topic_data:
@@ -274,26 +236,26 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         intake.pending.tell(partial(tell, partial(_answer, held.version, request, intake.pending)))
         return partial(self._dispatcher.forsake, intake.taken)
 
-    def _take_in(self, version: int, request: ProduceRequest, client: Client) -> _Intake:
+    def _take_in(self, version: int, request: ProduceRequest, client: Client) -> Intake:
         takes = self._transactions is not None
-        intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=takes)
+        intake = Intake(version, request, self._dispatcher, self._meant, client, transactions=takes)
         self._queue(version, request, intake)
         return intake
 
     async def _take_in_prepared(
         self, version: int, request: ProduceRequest, client: Client, prepared: PreparedProduce
-    ) -> _Intake:
+    ) -> Intake:
         """Queues the batches of a transaction once it is known whether they may go, in the order of requests."""
         try:
             found = (self._find(version, row) for row in request.topic_data)
             await prepared.ready({topic for topic in found if topic is not None})
-            intake = _Intake(version, request, self._dispatcher, self._meant, client, transactions=prepared)
+            intake = Intake(version, request, self._dispatcher, self._meant, client, transactions=prepared)
             self._queue(version, request, intake)
             return intake
         finally:
             prepared.in_line()
 
-    def _queue(self, version: int, request: ProduceRequest, intake: _Intake) -> None:
+    def _queue(self, version: int, request: ProduceRequest, intake: Intake) -> None:
         for row in request.topic_data:
             if source := self._source(version, row):
                 intake.refuse_source(source, row, self._topics.sources)
@@ -303,17 +265,17 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     def _source(self, version: int, row: TopicData) -> str:
         """Returns the name of the source topic that a row is for; "" if it is for another one."""
         sources = self._topics.sources
-        if version < _WITH_TOPIC_IDS:
+        if version < WITH_TOPIC_IDS:
             return row.name if row.name in sources else ""
         return sources.name_of(row.topic_id)
 
     def _is_held(self, version: int, row: TopicData) -> bool:
-        is_named = version < _WITH_TOPIC_IDS
+        is_named = version < WITH_TOPIC_IDS
         is_managed = self._topics.is_held(row.name) if is_named else self._find(version, row) is not None
         return is_managed or bool(self._source(version, row))
 
     def _find(self, version: int, row: TopicData) -> ManagedTopic | None:
-        if version < _WITH_TOPIC_IDS:
+        if version < WITH_TOPIC_IDS:
             return self._topics.served(row.name)
         return self._topics.served_by_id(row.topic_id) if row.topic_id is not None else None
 
@@ -404,103 +366,6 @@ class MixedProduce(ServedTopics[TableRequest, ProduceResponse]):
         return MixedProduce(self._produce, self.held, super().refuse(codes), self.prepared)
 
 
-class _Intake:
-    """Queues a request's entries.
-
-    Args:
-        transactions: The request's prepared transaction, or whether transactions are taken at all.
-    """
-
-    def __init__(
-        self,
-        version: int,
-        request: ProduceRequest,
-        dispatcher: WriteDispatcher,
-        meant: Meant,
-        client: Client,
-        *,
-        transactions: PreparedProduce | bool,
-    ) -> None:
-        self._prepared = transactions if isinstance(transactions, PreparedProduce) else None
-        self._no_transaction = _why_no_transaction(request) if transactions else NOT_TAKEN
-        self.pending = PendingProduce(client)
-        self.taken: list[tuple[ManagedTopic, ClientWrite]] = []
-        self._version = version
-        self._dispatcher = dispatcher
-        self._view, self._opened_bytes = meant
-        self._acks = request.acks
-        self._timeout_ms = request.timeout_ms
-        self._now = asyncio.get_running_loop().time()
-
-    def topic(self, topic: ManagedTopic | None, row: TopicData) -> None:
-        """Takes all of a topic."""
-        unknown = Code.UNKNOWN_TOPIC_ID if self._version >= _WITH_TOPIC_IDS else Code.UNKNOWN_TOPIC_OR_PARTITION
-        # With a count, a client that has met a proxy which speaks the dialect means physical partitions.
-        is_mistaken = row.undeleted_partition_count != NO_COUNT and not self._view.is_physical
-        for number, records in row.partition_data:
-            if topic is None or is_mistaken:
-                self._refuse(topic, row.name, WriteOutcome(number, Code.INVALID_REQUEST if is_mistaken else unknown))
-            else:
-                self._partition(topic, number, records, row)
-
-    def refuse_source(self, name: str, row: TopicData, sources: SourceTopics) -> None:
-        """Refuses all of a source topic (EMPTY-SOURCE)."""
-        for number, _ in row.partition_data:
-            sources.refused["records"] += 1
-            self._refuse(None, name, WriteOutcome(number, Code.POLICY_VIOLATION, error_message=_SOURCE.format(name)))
-        client = self.pending.client
-        log.warning("source_topic_takes_no_records", topic=name, client_id=client.client_id, cure=_SOURCE.format(name))
-
-    def _partition(self, topic: ManagedTopic, number: int, records: memoryview | None, row: TopicData) -> None:
-        stream = self._view.find(topic.layout, number)
-        if isinstance(stream, Code):
-            self._refuse(topic, row.name, WriteOutcome(number, refusal(stream, topic.layout, row.layout_epoch)))
-            return
-        if self._acks not in _ACKS:
-            self._refuse(topic, row.name, WriteOutcome(number, Code.INVALID_REQUIRED_ACKS))
-            return
-        prepared = self._prepared
-        batch: CheckedBatch | Unfit | None = None
-        if prepared is not None:
-            batch = prepared.looked(topic, stream, records)
-        if batch is None:
-            batch = look_records(self._version, records, self._opened_bytes, no_transaction=self._no_transaction)
-        if isinstance(batch, Unfit) or records is None:
-            assert isinstance(batch, Unfit), "without records there is no batch"
-            self._refuse(topic, row.name, WriteOutcome(number, batch.code, error_message=batch.message))
-            return
-        ground: Ground | None = None
-        if prepared is not None and is_transactional(records):
-            admitted = prepared.admit(topic, stream, batch)
-            if isinstance(admitted, Unfit):
-                self._refuse(topic, row.name, WriteOutcome(number, admitted.code, error_message=admitted.message))
-                return
-            ground = admitted
-            set_transactional(records, 0, is_transactional=False)
-            batch = CheckedBatch(writer_id(batch.producer_id, prepared.protocol), *batch[1:])
-        acks = -1 if self._acks < 0 else 1  # LENT-IDENTITY: the answer to acks=0 is waited for, here
-        write = ClientWrite(
-            *batch,
-            size=len(records),
-            acks=acks,
-            since=self._now,
-            pending=self.pending,
-            place=self.pending.place(),
-            batch=records,
-            timeout_ms=self._timeout_ms,
-            ground=ground,
-        )
-        if is_physical(stream):
-            write.undeleted_partition_count, write.layout_epoch = row.undeleted_partition_count, row.layout_epoch
-        self.taken.append((topic, write))
-        self._dispatcher.add(topic, stream, write)
-
-    def _refuse(self, topic: ManagedTopic | None, name: str, outcome: WriteOutcome) -> None:
-        self.pending.place(outcome)
-        stream = self._view.stream(outcome.partition)
-        self._dispatcher.decisions.unfit(self.pending.client, topic, name, stream, outcome.error_code)
-
-
 def _by_topic(request: ProduceRequest, pending: PendingProduce) -> list[TopicOutcomes]:
     """Returns what came of all entries of a request, once it is known."""
     outcomes = iter(pending.known)
@@ -509,13 +374,6 @@ def _by_topic(request: ProduceRequest, pending: PendingProduce) -> list[TopicOut
 
 def _answer(version: int, request: ProduceRequest, pending: PendingProduce) -> bytes:
     return answer_of(version, request.acks, _by_topic(request, pending))
-
-
-def _why_no_transaction(request: ProduceRequest) -> Unfit | None:
-    """Returns why a batch of a transaction is refused whatever is known of it, by the code that brokers have for it."""
-    if request.transactional_id is None:
-        return _WITHOUT_ID
-    return None if request.acks == _ALL else _WITHOUT_COPIES
 
 
 def _view(records: bytes | None) -> memoryview | None:
