@@ -63,8 +63,8 @@ class Audit:
     """Runs one audit.
 
     Args:
-        metrics: Are told of all that is done.
-        parts: Of the engine; None: as `options` say.
+        metrics: The metrics of the audit.
+        parts: The parts of the engine; None: they are made from `options`.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Audit:
         """Takes the failure of a query: waits until it may be begun again.
 
         Raises:
-            CannotCheck: That will not help.
+            CannotCheck: Beginning it again does not help.
         """
         if self._stopping:
             return
@@ -227,7 +227,7 @@ class Audit:
         """Waits until a query has read all there is, there is another topic to read, or the audit is to stop.
 
         Raises:
-            StreamingQueryException: It failed.
+            StreamingQueryException: The query failed.
         """
         topics = self.engine.topics
         try:

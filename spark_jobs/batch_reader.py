@@ -95,9 +95,10 @@ def read_partition(
     """Reads the batches that begin in offsets [start, end), and says at last how far it was read.
 
     Args:
-        start: None: from the log's beginning.
-        end: At most the high watermark of some time. Where the log is shorter now, what is missing is passed over.
-        one_in: One of so many batches is opened, and its keys are told; 0: none.
+        start: The first offset; None: the log's beginning.
+        end: The offset behind the last one, at most a high watermark that the log has had. Where the log is shorter
+            now, the missing part is passed over.
+        one_in: The number of batches of which one is opened, for its keys; 0: no batch is opened.
 
     Yields:
         `What.BATCHES` and `BATCHES`, one table after the other; at last `What.KEYS` with `KEYS`, and `What.READ_TO`
@@ -105,7 +106,7 @@ def read_partition(
 
     Raises:
         BrokersUnavailable: The brokers did not answer for a minute.
-        WireError: What they have is no Kafka log.
+        WireError: The brokers' answer is no Kafka log.
     """
     at = start if start is not None else _patiently(lambda: cluster.ends([place], EARLIEST)[place])
     log_start = 0
@@ -156,7 +157,7 @@ def _headers_in(told: Fetched, start: int, end: int, keys: KeySample | None = No
     """Returns the headers of an answer's batches that begin in [start, end), and the offset behind the last whole one.
 
     Args:
-        keys: Is given these batches, too.
+        keys: The sample of keys, which is given these batches, too.
     """
     starts, ends, current = _walk(told.records)
     if not starts:

@@ -249,8 +249,8 @@ class Cluster:
         """Returns the partitions of topics, and learns their leaders; topics that do not exist are left out.
 
         Raises:
-            NotAllowed: One of them is not shown to the auditor's user, or is not there and would not be.
-            BrokersUnavailable: Nobody answers.
+            NotAllowed: The auditor's user may not see one of the topics, or could not see it if it existed.
+            BrokersUnavailable: No broker answers.
         """
         names = sorted(set(topics))
         if not names:
@@ -266,7 +266,7 @@ class Cluster:
         """Makes a topic with the cluster's default counts, if it is not there.
 
         Raises:
-            BrokersUnavailable: Nobody answers, or it must not be made; the message says why.
+            BrokersUnavailable: No broker answers, or the topic must not be made. The message says why.
         """
         controller = self._metadata([]).controller_id
         rows = [{"name": each, "value": value} for each, value in configs.items()]
@@ -307,8 +307,8 @@ class Cluster:
         """Reads a partition from an offset on: at least one whole batch, if there is one.
 
         Raises:
-            LeaderUnknown: It has no leader, or another one by now.
-            NotAllowed: The auditor's user may not read it.
+            LeaderUnknown: The partition has no leader, or another one by now.
+            NotAllowed: The auditor's user may not read the topic.
             BrokersUnavailable: The broker does not answer.
         """
         leader = self._leader(place)

@@ -35,7 +35,7 @@ class Delivery:
     """See the module.
 
     Args:
-        clock: Seconds; for the time between tries.
+        clock: A clock in seconds, for the time between tries.
     """
 
     def __init__(
@@ -66,8 +66,8 @@ class Delivery:
 
         Args:
             batch_id: The micro-batch; its findings are in the folder.
-            count: How many it has.
-            is_last: Whether a try that has failed just now is repeated all the same, as none comes after it.
+            count: The number of its findings.
+            is_last: Whether no try comes after this one. Then a try that has just failed is repeated at once.
         """
         may_have_more = self._last is None or batch_id <= self._last  # what an earlier try has left there
         self._last = batch_id

@@ -68,7 +68,7 @@ class Engine:
     """Runs micro-batches; see the module.
 
     Args:
-        topics: Read besides those that decisions say are managed.
+        topics: The topics to read besides those that decisions say are managed.
     """
 
     def __init__(self, spark: SparkSession, storage: Storage, parts: EngineParts, topics: Iterable[str] = ()) -> None:
@@ -112,10 +112,11 @@ class Engine:
         """Takes up what was known behind a micro-batch.
 
         Args:
-            last_batch: That was begun last; if it was not complete, its repetition begins with the one before.
+            last_batch: The micro-batch that was begun last. If it was not complete, its repetition begins with the one
+                before.
 
         Raises:
-            CannotCheck: A Kordon whose states are others has written it.
+            CannotCheck: A Kordon with other states has written what is known.
         """
         for number in (last_batch, last_batch - 1):
             known = self._load(number)

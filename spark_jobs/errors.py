@@ -48,7 +48,7 @@ def need_packages(*names: str) -> None:
     """Sees that packages are installed.
 
     Raises:
-        MissingPart: One is not; the message names the extra that brings it.
+        MissingPart: A package is not installed. The message names the extra that brings it.
     """
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
@@ -77,7 +77,7 @@ def cause_of(text: str) -> str:
     """Returns what was raised first of all; the stacks of two languages around it say nothing to a user.
 
     Args:
-        text: What Spark says of a failure.
+        text: Spark's text about a failure.
     """
     raised = [found.group(1).strip() for found in _RAISED.finditer(text)]
     cause = (raised[-1] if raised else text.strip())[:_MOST_WORDS]

@@ -86,7 +86,7 @@ class Table:
         """Looks whether Spark knows where it is.
 
         Raises:
-            CannotCheck: It is of a catalog that is not set up.
+            CannotCheck: The table is of a catalog that is not set up.
         """
         if self.format == "delta":
             return
@@ -104,7 +104,7 @@ class Table:
         Args:
             findings: Rows of `FINDINGS`, with the micro-batch in `BATCH`.
             first: The first micro-batch.
-            last: The last one.
+            last: The last micro-batch.
         """
         rows = findings.select(*FINDINGS.names(), F.col(BATCH).cast("bigint").alias(BATCH))
         if self.format == "delta":

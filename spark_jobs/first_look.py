@@ -21,7 +21,7 @@ def look(spark: SparkSession, reading: Reading, sinks: Sinks, cluster: Cluster |
     """Looks whether all can be reached that an audit reads and writes, and makes the topic for findings.
 
     Raises:
-        CannotCheck: Something cannot.
+        CannotCheck: Something cannot be reached.
     """
     if sinks.table is not None:
         sinks.table.check(spark)
@@ -42,7 +42,7 @@ def see(cluster: Cluster | None, topics: Iterable[str]) -> None:
     """Looks whether topics may be seen: what cannot be read would be judged as if it did not stand there.
 
     Raises:
-        CannotCheck: One may not.
+        CannotCheck: A topic may not be seen.
     """
     try:
         if cluster is not None:
@@ -88,8 +88,8 @@ class BrokersAway:
     """Says once that brokers are away, and once that they are back.
 
     Args:
-        cluster: None: there are none to ask, which is as if they answered.
-        topic: That is asked for.
+        cluster: The brokers; None: there are none to ask, which counts as an answer.
+        topic: The topic that is asked for.
     """
 
     def __init__(self, cluster: Cluster | None, topic: str) -> None:

@@ -90,13 +90,13 @@ def jars_of(
     """Returns the jars that a session has to be given.
 
     Args:
-        folder: Where the user says they are; else the environment variable does.
-        spark_home: Of pyspark; where its own jars have a part, as in the auditor's image, nothing is added.
-        environment: For `VARIABLE`.
+        folder: The folder of jars that the user names; None: the environment variable may name it.
+        spark_home: The home of pyspark. Where its own jars have a part, as in the auditor's image, nothing is added.
+        environment: The environment variables, of which `VARIABLE` is used.
 
     Raises:
-        CannotCheck: The folder named has not the connector.
-        MissingPart: Nobody has a part, and it cannot be fetched.
+        CannotCheck: The named folder lacks the connector.
+        MissingPart: A part is missing, and it cannot be fetched.
     """
     named = folder or (Path(environment[VARIABLE]) if environment.get(VARIABLE) else None)
     found: set[Path] = set()
@@ -130,7 +130,7 @@ def unlisted(folder: Path, listed: Path) -> list[str]:
     """Returns the names of the jars in a folder that differ from those that the project knows.
 
     Args:
-        listed: SHA-256 sums with names, as `sha256sum` writes them.
+        listed: The SHA-256 sums with names, as `sha256sum` writes them.
     """
     known = set(listed.read_text(encoding="utf-8").splitlines())
     return [jar.name for jar in sorted(folder.glob("*.jar")) if sum_line(jar) not in known]

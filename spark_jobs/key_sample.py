@@ -51,7 +51,7 @@ class KeySample:
 
     Args:
         place: The partition.
-        one_in: One of so many batches is opened; 0: none.
+        one_in: The number of batches of which one is opened; 0: no batch is opened.
     """
 
     def __init__(self, place: PartitionKey, one_in: int) -> None:
@@ -66,9 +66,9 @@ class KeySample:
         """Opens some batches of an answer.
 
         Args:
-            records: Of the answer.
-            headers: Of batches in it, as `batch_reader.HEADER`.
-            spans: A row for each of them: where it begins and ends.
+            records: The records of the answer.
+            headers: The headers of batches in the answer, as `batch_reader.HEADER`.
+            spans: A row for each batch, with the positions at which it begins and ends.
         """
         places = np.flatnonzero(_are_opened(headers, self._one_in)).tolist() if self._one_in else []
         left = ANSWER_BYTES

@@ -66,7 +66,7 @@ class KnownState:
         """Reads what `dump` has returned.
 
         Raises:
-            ValueError: It is half of it: the job died while it was written.
+            ValueError: The text is incomplete, because the job died while it was written.
         """
         return _KNOWN.validate_json(told)
 

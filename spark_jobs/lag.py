@@ -27,8 +27,8 @@ class Lag:
     """Measures it.
 
     Args:
-        cluster: Brokers; None: only files are read.
-        now: Seconds since 1970.
+        cluster: The brokers; None: only files are read.
+        now: Returns the time, in seconds since 1970.
     """
 
     def __init__(self, reading: Reading, cluster: Cluster | None, now: Callable[[], float] = time.time) -> None:
@@ -43,7 +43,7 @@ class Lag:
             judged: The offsets behind the last micro-batch that was finished, JSON for each source; None: none was.
 
         Raises:
-            BrokersUnavailable: They cannot be asked.
+            BrokersUnavailable: The brokers cannot be asked.
         """
         told = [{} if each == NOT_BEGUN else json.loads(each) for each in judged or ()]
         decisions, batches = (*told, {}, {})[:2]

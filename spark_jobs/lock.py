@@ -23,7 +23,8 @@ def held(out: str) -> Iterator[None]:
     """Keeps other audits of this machine out of a folder.
 
     Args:
-        out: As in `audit.Options`. An address of another file system is not locked: those know no locks.
+        out: The folder, as in `audit.Options`. An address of another file system is not locked, because such systems
+            have no locks.
 
     Raises:
         CannotCheck: Another audit is at work there, or the folder cannot be written to.

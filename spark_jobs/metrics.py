@@ -42,7 +42,7 @@ class AuditMetrics:
     """The metrics of one audit.
 
     Args:
-        rules: Names of the rules, by number: each has its series from the start.
+        rules: The names of the rules by number. Each rule has its series from the start.
     """
 
     def __init__(self, rules: Mapping[int, str] | None = None) -> None:
@@ -66,10 +66,10 @@ class AuditMetrics:
         """Answers scrapes from now on, in a thread.
 
         Returns:
-            The port, where 0 was asked for.
+            The port, which the system chose if 0 was asked for.
 
         Raises:
-            OSError: The address cannot be had.
+            OSError: The address cannot be used.
         """
         server, thread = start_http_server(port, host, registry=self.registry)
 

@@ -160,10 +160,10 @@ def close_session(session: SparkSession, seconds: float = _END_SECONDS) -> None:
     """Ends the session, and the JVM where it is this process's own, which otherwise lives as long as Python does.
 
     Args:
-        seconds: So long the JVM may take to end.
+        seconds: The seconds that the JVM may take to end.
 
     Raises:
-        subprocess.TimeoutExpired: It took longer.
+        subprocess.TimeoutExpired: The JVM took longer.
     """
     gateway: Any = SparkContext._gateway  # pyright: ignore[reportPrivateUsage]
     with suppress(Py4JError, OSError):  # a signal to all processes at once has ended Java already

@@ -57,7 +57,7 @@ def stream(spark: SparkSession, reading: Reading, topics: Sequence[str], begun: 
     """Returns the stream.
 
     Args:
-        begun: Offsets of the sources in the newest micro-batch that was begun, as Spark wrote them down.
+        begun: The offsets of the sources in the newest micro-batch that was begun, as Spark wrote them down.
     """
     decisions = _decisions(spark, reading, _source(begun, _DECISIONS_AT))
     if reading.bootstrap is None:

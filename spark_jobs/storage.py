@@ -58,7 +58,7 @@ class Storage:
     """One audit's folder.
 
     Args:
-        folder: A path, or the address of a folder in a file system that Spark knows.
+        folder: The path of the folder, or its address in a file system that Spark knows.
     """
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
@@ -70,7 +70,7 @@ class Storage:
         """Writes what the parts have made of a micro-batch.
 
         Args:
-            rows: Shipments with `KEPT`.
+            rows: The parts' shipments, with the column `KEPT`.
         """
         rows.write.mode("overwrite").partitionBy(KEPT).options(**_LARGE_ROWS).parquet(self._path(_STATE, batch_id))
 
@@ -78,7 +78,7 @@ class Storage:
         """Returns all that `write_state` wrote; None: for what was before the first micro-batch.
 
         Raises:
-            CannotCheck: It is not there.
+            CannotCheck: The state is missing.
         """
         path = self._path(_STATE, batch_id)
         if batch_id < 0:
@@ -104,7 +104,7 @@ class Storage:
         """Writes the version of a small table behind a micro-batch.
 
         Args:
-            table: Its folder, such as `summaries/traffic`.
+            table: The folder of the table, such as `summaries/traffic`.
         """
         path = self._path(table, batch_id)
         self._files.remove(path)
@@ -127,7 +127,7 @@ class Storage:
         """Returns what micro-batches from `first` to `last` have left in a table, their numbers in a column `batch`.
 
         Args:
-            columns: Of the table, in Spark's words.
+            columns: The columns of the table, as Spark's DDL.
         """
         numbered = f"{columns}, batch bigint"
         paths = [self._path(table, number) for number in self._numbers(table) if first <= number <= last]
@@ -153,7 +153,7 @@ class Storage:
         Spark writes them down before anything else, and begins with them again.
 
         Raises:
-            CannotCheck: They cannot be read.
+            CannotCheck: The offsets cannot be read.
         """
         return self.offsets(self.last_begun())
 
@@ -161,7 +161,7 @@ class Storage:
         """Returns the offsets behind a micro-batch, JSON for each source; None: there was none of this number.
 
         Raises:
-            CannotCheck: They cannot be read.
+            CannotCheck: The offsets cannot be read.
         """
         name = f"checkpoint/offsets/{batch_id}"
         whole = self.get_text(name) if batch_id >= 0 else None

@@ -37,8 +37,8 @@ def events_of(records: memoryview, headers: Headers, spans: npt.NDArray[np.int64
 
     Args:
         records: The answer of a broker.
-        headers: Of batches in it.
-        spans: A row for each of them: where it begins and ends.
+        headers: The headers of the batches in the answer.
+        spans: A row for each batch, with the positions at which it begins and ends.
     """
     attributes = headers["attributes"]
     is_transactional = attributes & _TRANSACTIONAL != 0

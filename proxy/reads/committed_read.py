@@ -24,9 +24,9 @@ class CommittedRead:
     """The read of one stay of a stream, in a topic with transactions.
 
     Args:
-        taken: What the request has taken of the stay.
+        taken: The part of the stay that the request has taken.
         home: The last stay of the stream.
-        is_home: Whether that is the stay.
+        is_home: Whether the stay that is read is this last stay.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class CommittedRead:
 
         Args:
             home: The log whose high watermark is known.
-            ask: Asks the leader for both ends of that log.
+            ask: Called to ask the leader for both ends of that log.
         """
         if self.knows_stable_end(home):
             return None
@@ -89,7 +89,7 @@ class CommittedRead:
         """Returns the last stable offset for the client. None: it is not known.
 
         Args:
-            after: Where the client stands after the answer.
+            after: The offset at which the client stands after the answer.
         """
         undecided, mark = self._taken.undecided, home.high_watermark
         if undecided is not None and not self._is_home:

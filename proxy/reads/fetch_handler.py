@@ -36,8 +36,8 @@ class FetchHandler:
     Args:
         gates: The worker's gates, if clients speak the dialect and mean physical partitions. None: they mean virtual
             partitions.
-        memory: Bounds the memory that is kept for all connections.
-        complete: Called where a client gets committed records only.
+        memory: The bound of the memory that is kept for all connections.
+        complete: Called where a client gets committed records only, to complete the answer.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class FetchHandler:
         """Answers a request that means virtual partitions; returns the response.
 
         Args:
-            kept: What is kept for the client's connection. None: nothing is kept.
+            kept: The memory that is kept for the client's connection. None: nothing is kept.
             session: The session that the request continues. None: the request names all its partitions.
         """
         self._reads.logs.prune()

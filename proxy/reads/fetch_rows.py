@@ -145,8 +145,8 @@ def told_row(number: int, end: int, start: int, pieces: Pieces) -> FetchResponse
     """Makes the response's row of a partition.
 
     Args:
-        number: By which the client knows the partition.
-        end: Of its log, as readers may see it.
+        number: The number by which the client knows the partition.
+        end: The end of its log, as readers may see it.
     """
     return FetchResponsePartition(
         partition_index=number,

@@ -44,9 +44,9 @@ class Fetching:
 
     Args:
         asked: The request.
-        named: Its topics, in the order in which they get what there is room for.
-        rests: Of its reader.
-        gate: Of a request whose partitions are the physical ones as such; None: they are virtual ones.
+        named: The topics of the request, in the order in which they get records while there is room.
+        rests: The resting partitions of the reader.
+        gate: The gate of a request that means physical partitions; None: the request means virtual partitions.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class RequestGate:
     """The gate of all partitions of one request: what is known of its reader, and what that lets it have.
 
     Args:
-        request: Its tags say who reads, and in how many partitions that client believes.
+        request: The request. Its tags name the reader and the number of partitions that the client assumes.
     """
 
     def __init__(self, reads: WorkerReads, gates: Gates, request: FetchRequest, client: Client) -> None:
@@ -131,7 +131,7 @@ class PartitionGate:
     """The gate of one partition of one request.
 
     Args:
-        request: What is known of the reader.
+        request: The gate of the request, which knows the reader.
         stream: The physical partition as such.
     """
 

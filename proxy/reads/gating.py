@@ -43,7 +43,7 @@ class Reader:
     """The client of a Fetch request, as far as the gate has to know it.
 
     Args:
-        request: The request; its tags are KIP-253's group, or the positions of a reader without one.
+        request: The request. Its tags are KIP-253's group, or the positions of a reader without a group.
         positions: The positions of all groups.
     """
 
@@ -98,7 +98,7 @@ class Gates:
 
     Args:
         positions: The positions of all groups.
-        ends_of: Asks leaders where physical partitions begin (-2) or end (-1).
+        ends_of: Called to ask leaders where physical partitions begin (-2) or end (-1).
     """
 
     def __init__(

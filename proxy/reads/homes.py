@@ -37,7 +37,7 @@ class TopicHomes(dict[Stream, StreamHome]):
     """The homes of a topic's streams under one layout, by stream; made when they are asked for.
 
     Args:
-        log: Returns a log by `log_read_by`.
+        log: Returns the log of a `log_read_by`.
     """
 
     def __init__(self, layout: Layout, log: Callable[[int], PartitionLog]) -> None:

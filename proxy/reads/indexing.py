@@ -49,7 +49,7 @@ class Indexer:
     Args:
         tenancy: The streams that live and have lived in the partition.
         v_count: The number of virtual partitions.
-        opener: Opens what has to be shared out.
+        opener: The part that opens batches whose records go to several owners.
     """
 
     def __init__(self, topic: str, tenancy: AnyTenancy, v_count: int, tally: ReadTally, opener: Opener) -> None:
@@ -65,9 +65,9 @@ class Indexer:
         """Gives each batch its virtual offset and leader epoch: once, for all who will get it.
 
         Args:
-            records: A broker's; changed in place.
+            records: The records of a broker, which are changed in place.
             start: The offset that was asked for; batches that end before it are left out.
-            before: Offset at which what is known already begins; None: nothing is.
+            before: The offset at which the part that is already known begins; None: nothing is known.
 
         Returns:
             What was found. It ends early where much had to be opened: the rest is for the next time.

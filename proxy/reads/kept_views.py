@@ -51,8 +51,8 @@ class KeptViews:
     """The views of one physical partition, by offset.
 
     Args:
-        cache: Decides how long they are kept.
-        tally: Counts how often what is wanted is here.
+        cache: The cache, which decides how long views are kept.
+        tally: The tally, which counts how often the wanted views are here.
     """
 
     def __init__(self, cache: ViewCache, tally: ReadTally) -> None:
@@ -79,10 +79,10 @@ class KeptViews:
         """Continues through what is here.
 
         Args:
-            limit: Offset from which on nothing is given out.
-            room_bytes: Most bytes in all; the first batch is taken whatever its size.
-            decide: Returns the outcome of a transactional batch, for a reader that gets committed ones only; None: it
-                gets all of them.
+            limit: The offset from which on nothing is given out.
+            room_bytes: The most bytes in all. The first batch is taken whatever its size.
+            decide: Returns the outcome of a transactional batch, for a reader that gets committed batches only; None:
+                the reader gets all of them.
         """
         taken.undecided = None
         while taken.position < limit and not taken.is_full and taken.undecided is None:
@@ -115,7 +115,7 @@ class KeptViews:
         What has not been read ends it: then it is below `limit`.
 
         Args:
-            decide: Returns the outcome of a transactional batch; those that nobody has committed are nothing.
+            decide: Returns the outcome of a transactional batch. Batches that nobody has committed count as nothing.
         """
         while position < limit:
             skipped = self._scanned.skip(stream, position)
@@ -153,7 +153,7 @@ class KeptViews:
         """Keeps what was found from an offset on, up to the next view, if there is anything between.
 
         Args:
-            found: What was found, by owner.
+            found: The batches that were found, by owner.
         """
         before = self.start_after(start)
         end = found.end if before is None else min(found.end, before)

@@ -67,9 +67,9 @@ class LogStore:
 
     Args:
         leaders: The leaders, whose elections end what was read under former leaders.
-        opener: Opens what has to be shared out.
-        tally: Counts what is read, kept and given.
-        cache_bytes: Most bytes of records that are kept for other readers.
+        opener: The part that opens batches whose records go to several owners.
+        tally: The tally, which counts what is read, kept and given.
+        cache_bytes: The most bytes of records that are kept for other readers.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ class LogTransactions:
     """Kept with the log of a physical partition, under one leader.
 
     Args:
-        leader_epoch: Returns the leader epoch, as far as it is known; -1: it is not.
+        leader_epoch: Returns the leader epoch; -1: it is not known.
     """
 
     def __init__(self, leader_epoch: Callable[[], int], most_events: int = MOST_EVENTS) -> None:
@@ -106,8 +106,8 @@ class LogTransactions:
 
         Args:
             start: The offset from which on all has been looked at.
-            end: The offset behind it.
-            seen: The events of transactions in that range, in order.
+            end: The offset behind the stretch.
+            seen: The events of transactions in the stretch, in order.
         """
         if self._leader_epoch < 0:
             self._learn_leader_epoch()

@@ -34,10 +34,10 @@ class PartitionLog:
     """Reads a physical partition for all its readers, while nothing changes of who lives and has lived there.
 
     Args:
-        indexer: Knows who lives and has lived there; under another tenancy there is another log.
-        cache: Decides how long what was read is kept.
-        told: Up to where readers may have been told of it before, under an earlier leader.
-        transactions: What is known of the log's transactions. None: its topic has none.
+        indexer: The indexer, which knows who lives and has lived there. Under another tenancy there is another log.
+        cache: The cache, which decides how long the batches that were read are kept.
+        told: The offset up to which readers may have been told of the log before, under an earlier leader.
+        transactions: The known transactions of the log; None: its topic has none.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class PartitionLog:
         """Returns what brings the high watermark, and then an error code; once for all who want it.
 
         Args:
-            end: Asks the leader for it; None: it does not say.
+            end: Called to ask the leader for the high watermark. It returns None where the leader does not say.
         """
         if self._learning is None:
             name = f"learn the end of {self._topic}-{self.partition}"

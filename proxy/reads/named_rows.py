@@ -23,7 +23,7 @@ class NamedRows:
     Attributes:
         rows: Rows by partition, in the order of the first request. Of two rows for one partition the last counts, as
             for brokers.
-        begin: The place among them with which the last request began.
+        begin: The place among the rows with which the last request began.
         changed: The rows that the last request changed, in its order. None: all may have changed.
     """
 
@@ -42,7 +42,8 @@ class NamedRows:
         """Takes in how another request names the topic.
 
         Returns:
-            Whether it names the same partitions as before, and few of them otherwise; if not, nothing is taken in.
+            Whether the request names the same partitions as before and few of them with other values. If not, nothing
+                is taken in.
         """
         numbers, count = self._numbers, len(self.rows)
         if topic.count != count or count != len(numbers) or topic.version != self._version or not count:

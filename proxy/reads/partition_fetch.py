@@ -123,7 +123,7 @@ class PartitionFetch:
         """Takes what is here, and says what is to be waited for.
 
         Args:
-            room_bytes: Left in the whole answer; none is left: nothing more is taken.
+            room_bytes: The bytes that are left in the whole answer. If there are none, nothing more is taken.
         """
         done, self.waits_for = self.waits_for, None
         if self._error:

@@ -33,7 +33,7 @@ class ReadControl:
         """Shows nothing more of sealed partitions than readers have seen, and asks how far that may be (FROZEN-READS).
 
         Args:
-            topic: Its fence has been raised; when that ends, so does this.
+            topic: The topic whose fence has been raised. The freeze ends with the fence.
 
         Returns:
             The high watermarks, for `Fence.frozen`; one that cannot be had now is missing.

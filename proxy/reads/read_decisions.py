@@ -53,7 +53,7 @@ class ReadDecisions:
         Args:
             stream: A virtual partition, or ~q.
             group: The group for which the client reads, if it has named one.
-            evidence: Why its reader may have it.
+            evidence: The reason why the reader may have the records.
         """
         if given.told <= given.asked:
             return
@@ -70,9 +70,9 @@ class ReadDecisions:
         """Notes that a partition of a Fetch is answered by an error.
 
         Args:
-            topic: None if nobody knows it.
-            stream: The one that the client meant.
-            asked: The offset from which on it wanted to read.
+            topic: The topic; None: nobody knows it.
+            stream: The stream that the client meant.
+            asked: The offset from which on the client wanted to read.
         """
         rule, evidence = _RULES.get(code), {"asked": asked}
         self._journal.refused(client, OwnError.about(topic, FETCH, code, stream=stream, rule=rule, evidence=evidence))
@@ -90,8 +90,8 @@ class ReadDecisions:
         """Notes, once, that a reader waits for what its keys were in earlier.
 
         Args:
-            stay: The one of which nothing is given yet.
-            asks: By physical partition, the offset up to which it must be read first.
+            stay: The stay of which nothing is given yet.
+            asks: The offset up to which each physical partition must be read first.
         """
         if (topic.name, stream) not in client.held:
             client.held[topic.name, stream] = monotonic()
@@ -153,7 +153,8 @@ def records_in(entries: Sequence[ServedBatch], first: int) -> int:
 
     Args:
         entries: The batches in order.
-        first: Offset of the physical partition at which the reader stood: what a batch has below that is not for it.
+        first: The offset of the physical partition at which the reader stood. Records of a batch below it are not for
+            the reader.
     """
     if not entries:
         return 0

@@ -54,7 +54,7 @@ class Stirred:
     """Those rests of one reader that may be over.
 
     Attributes:
-        wake: Called when one is added; None: nobody waits.
+        wake: Called when a rest is added; None: nobody waits.
     """
 
     __slots__ = ("rests", "wake")
@@ -79,9 +79,9 @@ class _Rest:
     """Those of one topic for which nothing is left in one log, up to its high watermark.
 
     Args:
-        key: Of the topic.
-        position: Of who rests here first.
-        stirred: Of the reader; gets this one when it may be over.
+        key: The key of the topic.
+        position: The position of the partition that rests here first.
+        stirred: The reader's stirred rests, to which this rest is added when it may be over.
     """
 
     __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "key", "least", "log", "resting")
@@ -142,11 +142,11 @@ class RestingTopic:
     """A topic as a reader names it, with those of its partitions that rest.
 
     Attributes:
-        name: "" where the reader names it by its id.
-        managed: None: nobody knows it any more.
-        at_rest: By partition that rests, the row by which the reader has named it.
-        told: By partition that rests, the row of the response, as its version writes it.
-        rows: By which its partitions were named last; None: in several parts.
+        name: The topic's name; empty: the reader names the topic by its id.
+        managed: The managed topic; None: it is no longer known.
+        at_rest: The row by which the reader has named each partition that rests.
+        told: The row of the response for each partition that rests, as the response's version writes it.
+        rows: The rows by which its partitions were named last; None: they were named in several parts.
     """
 
     __slots__ = (
@@ -273,9 +273,9 @@ class Rests:
     """The partitions of one reader that rest.
 
     Args:
-        version: Of its requests.
-        is_committed: Whether it gets committed records only.
-        gate: Of a request whose partitions are the physical ones as such; None: they are virtual ones.
+        version: The version of the reader's requests.
+        is_committed: Whether the reader gets committed records only.
+        gate: The gate of requests that mean physical partitions; None: the requests mean virtual partitions.
     """
 
     def __init__(

@@ -55,8 +55,8 @@ class ShareReads:
     """Reads for the share groups of a worker.
 
     Args:
-        complete: Says of rows what was aborted before their topic was managed (`aborted.py`).
-        opened_bytes: Most bytes of records that a compressed batch may hold (`limits.opened_bytes`).
+        complete: Called with rows. It adds to them what was aborted before their topic was managed (`aborted.py`).
+        opened_bytes: The most bytes of records that a compressed batch may hold (`limits.opened_bytes`).
     """
 
     def __init__(self, reads: WorkerReads, complete: Complete, opened_bytes: int) -> None:
@@ -92,7 +92,7 @@ class ShareReads:
 
         Args:
             offset: The offset at which the read began.
-            most: Records after which it stops, at a batch's end.
+            most: The number of records after which it stops, at a batch's end.
         """
         if row.error_code:
             return ReadAhead(offset, (), Code(row.error_code))

@@ -35,7 +35,7 @@ class StableEnds:
             high_watermark: The high watermark of the physical log of the stream's home, as its leader now gives it.
 
         Returns:
-            None: it is not known yet; asking again helps.
+            The offset; None: it is not known yet, and asking again helps.
         """
         layout = topic.layout
         try:

@@ -74,11 +74,11 @@ class WorkerReads:
     """What Fetch requests, groups' lags and control read managed topics by.
 
     Args:
-        cache_bytes: Most bytes of records that are kept for other readers.
-        opener: Opens what has to be shared out.
-        read_layouts_to_end: As for `ReadLimits`.
-        may_serve: As for `ReadLimits`.
-        journal: Where decisions are noted; None: nowhere.
+        cache_bytes: The most bytes of records that are kept for other readers.
+        opener: The part that opens batches whose records go to several owners.
+        read_layouts_to_end: The same as for `ReadLimits`.
+        may_serve: The same as for `ReadLimits`.
+        journal: The journal in which decisions are noted; None: they are not noted.
     """
 
     def __init__(

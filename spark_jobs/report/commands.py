@@ -66,7 +66,7 @@ class Commands:
         """Returns the command that shows decisions; empty where they were read is not known, or none is named.
 
         Args:
-            names: As findings have them, worker:number.
+            names: The names of decisions as findings have them, `worker:number`.
         """
         told = [name for name in names if _NAME.fullmatch(name)]
         if not told or not (self._folder or self._bootstrap):

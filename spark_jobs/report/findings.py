@@ -76,7 +76,7 @@ def findings(tables: Tables, marks: Mapping[str, Mark]) -> tuple[list[ShownFindi
     """Returns findings, what is broken first, of these the marked ones first, then the newest; and their decisions.
 
     Args:
-        marks: Of findings that differ from another audit, by id.
+        marks: The marks of findings that differ from another audit, by id.
     """
     ordered = sorted(tables.findings, key=lambda row: (row["verdict"] != "fail", not marks.get(row["finding_id"])))
     proofs = _Proofs(tables)

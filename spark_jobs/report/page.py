@@ -129,7 +129,7 @@ def render(report: Report, made_ms: int) -> str:
     """Returns the page.
 
     Args:
-        made_ms: When it was made, in milliseconds since 1970.
+        made_ms: The time at which the page was made, in milliseconds since 1970.
     """
     script = _sources()["script.js"]
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -187,7 +187,7 @@ def write(folder: Path, out: Path, former: Former | None = None) -> Report:
     """Writes the report of an audit.
 
     Args:
-        folder: Where the audit writes (`kordon audit run --out`).
+        folder: The folder to which the audit writes (`kordon audit run --out`).
         out: The file to write; it is replaced as a whole.
         former: The audit to compare it with.
 

@@ -58,7 +58,7 @@ def read(folder: Path) -> Tables:
     """Reads the folder of an audit (`kordon audit run --out`).
 
     Raises:
-        FileNotFoundError: There is no audit in it.
+        FileNotFoundError: There is no audit in the folder.
     """
     summaries: dict[str, Any] = {name: _newest(folder / "summaries" / name) for name in _SUMMARIES}
     return replace(read_judged(folder), progress=_json(folder / "progress.json"), **summaries)
@@ -68,7 +68,7 @@ def read_judged(folder: Path, until_ms: float = inf) -> Tables:
     """Reads what an audit had judged at some time, and no summaries.
 
     Args:
-        until_ms: Milliseconds since 1970.
+        until_ms: The time up to which the audit had judged, in milliseconds since 1970.
 
     Raises:
         FileNotFoundError: There is no audit in the folder.

@@ -132,7 +132,7 @@ def overall(findings: Iterable[Row], checked: Sequence[Row]) -> RuleVerdict:
     """Returns the verdict of the whole audit: `PASS` only if something was judged and nothing was left unjudged.
 
     Args:
-        findings: All there are, with their `verdict`.
-        checked: By rule and verdict the `ranges` that were looked at.
+        findings: All findings, with their `verdict`.
+        checked: The `ranges` that were looked at, by rule and verdict.
     """
     return _verdict(findings, _sum(checked, "pass", "ranges"), _sum(checked, "unknown", "ranges"))
