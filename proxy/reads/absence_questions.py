@@ -39,8 +39,6 @@ class AbsenceQuestions:
     """The questions of one worker."""
 
     def __init__(self, ends: LogEnds, coordinators: TransactionCoordinators, tasks: Tasks) -> None:
-        self.rounds = 0
-        """Rounds of questions so far."""
         self._ends = ends
         self._coordinators = coordinators
         self._tasks = tasks
@@ -81,9 +79,8 @@ class AbsenceQuestions:
 
         Raises:
             TopicsRefused: Kordon may not see all transactions.
-            UpstreamUnavailable: Somebody does not answer.
+            UpstreamUnavailable: A broker or coordinator does not answer.
         """
-        self.rounds += 1
         before = await self._log_ends(questions)
         found = await self._coordinators.open({each.producer_id for each in questions})
         after = await self._log_ends(questions)

@@ -17,11 +17,6 @@ class ReadTally:
     hits: int = 0
     """Looks into the cache that found what was wanted; hits over hits and misses is the hit ratio."""
     misses: int = 0
-    fillers: int = 0
-    holes: int = 0
-    """Positions that were taken over offsets that retention had removed (HOLE-PASSED)."""
-    evicted_unsent: int = 0
-    """Views that the bound drove out before all was sent: more of them means that the cache is too small."""
     cached_bytes: int = 0
     """Now."""
     starts: int = 0

@@ -120,7 +120,7 @@ class StayRead:
             is_idle: Whether nothing is read of the stay now.
 
         Returns:
-            What brings it; None: it is known.
+            The task that brings it; None: it is known.
         """
         home = self.home_log
         if home.high_watermark is not None and not ((is_idle or not self.is_home) and home.is_mark_old):
@@ -132,11 +132,11 @@ class StayRead:
         """Takes what is here.
 
         Args:
-            room_bytes: Left in the whole answer; none is left: nothing more is taken.
+            room_bytes: The bytes that are left in the whole answer. If there are none, nothing more is taken.
             most_bytes: The most bytes of this partition, including those that it has already taken.
 
         Returns:
-            What brings more, if more is to be waited for.
+            The task that brings more, if more is to be waited for.
         """
         stay, taken, physical = self.stay, self.taken, self._log
         shown = self._reads.limits.in_stay(self._topic, stay)
@@ -199,7 +199,6 @@ class StayRead:
         if target > self._after and self._may_step_over(is_late):
             epoch = virtual_epoch(self.stay.move, -1 if self._holes else taken.leader_epoch)
             pieces.append(memoryview(filler(self._after, target, epoch)))
-            tally.fillers += 1
             self._after = target
         row = told_row(number, self._end(), self._reads.logs.homes(self._topic).start_of(self._stream), pieces)
         stable = self._committed.stable_end(self.home_log, self._after) if self._committed is not None else None
@@ -253,7 +252,6 @@ class StayRead:
         """Moves the client over offsets that are gone (HOLE-PASSED)."""
         hole = (self.taken.position, position)
         self._tell_passed(start=hole[0], end=position)
-        self._reads.tally.holes += 1
         self._holes.append(hole)
         self.taken.position = position
 

@@ -18,7 +18,7 @@ class ViewCache:
     """The views of one worker, within a bound: what is sent goes first, then what nobody has looked at for longest.
 
     Args:
-        bound_bytes: Most bytes that it holds.
+        bound_bytes: The most bytes that the cache holds.
     """
 
     def __init__(self, bound_bytes: int, tally: ReadTally) -> None:
@@ -42,7 +42,6 @@ class ViewCache:
             first = next((each for each in chain(self._sent, self._unsent) if each is not view), None)
             if first is None:
                 return
-            self._tally.evicted_unsent += bool(first.unsent)
             self.drop(first)
 
     def prune(self) -> None:

@@ -142,7 +142,6 @@ class WriteAnswers:
                 self._decisions.answered(queue, write, outcome, answer)
             write.settle(answer)
         else:
-            self._counts.resent += 1
             self._unsent.add_again(queue, write)
         if queue.sequencer.waits:
             queue.go_on()

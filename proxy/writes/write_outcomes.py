@@ -74,8 +74,6 @@ class ProduceCounts:
     """Virtual partitions that had to wait for a fence or a lease."""
     given_up: int = 0
     """Writes that waited for too long."""
-    resent: int = 0
-    """Writes without producer id that were sent again behind a failure (LENT-IDENTITY)."""
     lost: int = 0
     """Writes without an answer."""
     strays: int = 0
