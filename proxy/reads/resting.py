@@ -95,13 +95,20 @@ class _Rest:
         """By partition."""
         self._stirred = stirred
         self._end = log.high_watermark or 0
-        """Nothing is left before it for any of them: under one leader the high watermark only rises."""
+        """Nothing is left before it for any of them."""
         self._coming = self._wait()
 
     @property
     def is_behind(self) -> bool:
         """Whether one stands before the end, so that a filler is due when its answer is late."""
         return self.least < (self.log.high_watermark or 0)
+
+    def reaches(self, end: int) -> None:
+        """Notes that nothing is left before an end for one more, who may know less of the log than the others did.
+
+        Of two answers that cross each other, the later one has the lower high watermark.
+        """
+        self._end = min(self._end, end)
 
     def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> tuple[list[int], int]:
         """Returns those for whom something may be left, or a filler is due, and where nothing is left before."""
@@ -357,6 +364,7 @@ class Rests:
             rest = rests.get(log)
             if rest is None:
                 rest = rests[log] = _Rest(topic.key, log, position, self.stirred)
+            rest.reaches(log.high_watermark or 0)
             topic.settle(rest, row, home, position)
             untold.append((topic, partition))
         return others

@@ -17,6 +17,7 @@ from kordon.proxy.kafka.leaders import Leaders
 from kordon.proxy.ordering.identity import tag
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads import fetching
+from kordon.proxy.reads.fetch_rows import AskedTopic
 from kordon.proxy.reads.partition_fetch import PartitionFetch
 from kordon.proxy.reads.resting import Rests
 from kordon.proxy.reads.worker_reads import WorkerReads
@@ -42,6 +43,12 @@ _LONG_MS = 60_000
 _NOT_LATE = {"min_bytes": 0, "max_wait_ms": _LONG_MS}
 """Of a request that is answered at once with what there is."""
 _LATE = {"max_wait_ms": 0}
+_VERSION = 13
+
+
+def _asked(*partitions: int) -> AskedTopic:
+    """Names partitions whose readers stand at offset 4."""
+    return AskedTopic("", FACE_ID, {each: (each, -1, 4, 1 << 20) for each in partitions})
 
 
 class Stage:
@@ -118,6 +125,25 @@ async def test_who_is_woken_reads_nothing_again_that_was_not_for_it() -> None:
         assert await waiting == {0: (["its own"], 6, 6)}
     assert all(call.args[0] >= 5 for call in read.call_args_list)
     assert at[0] == 4
+    await stage.close()
+
+
+async def test_who_comes_to_rest_when_answers_have_crossed_passes_over_no_record() -> None:
+    """Another rests up to an end that was told before; the answer that came last knows less of the log (NO-SKIP)."""
+    stage = Stage()
+    await stage.all_read()
+    stage.write(0, "its own")
+    stage.write(1, "for another")
+    await stage.ask({1: 4})
+    log, rests = stage.readers.logs.of(stage.topic, 0), Rests(stage.readers, _VERSION)
+    (former,) = rests.name([_asked(2)])
+    assert not rests.lay(former)
+    log.high_watermark = 4
+    (named,) = rests.name([_asked(0, 2)])
+    assert not rests.lay(named)
+    log.high_watermark = 6
+    awake = rests.wake(is_late=True)
+    assert {each.row[0]: each.empty_until for each in awake} == {0: 4, 2: 4}
     await stage.close()
 
 
