@@ -44,7 +44,8 @@ from kordon.proxy.core.waiting import Answer
 from kordon.proxy.handlers.api_handler import Handled, HeldRequest, ServedRequest
 from kordon.proxy.handlers.batch_checks import TURN_ON
 from kordon.proxy.handlers.replies import RepliedApi, Reply
-from kordon.proxy.handlers.transactional_produce import NO_PARTITION, TransactionalProduce
+from kordon.proxy.handlers.transaction_questions import NO_PARTITION
+from kordon.proxy.handlers.transactional_produce import TransactionalProduce
 from kordon.proxy.ordering.transactions.adds import Announcement, Course, Plan, coming_homes, course, plan
 from kordon.proxy.ordering.transactions.beliefs import ProducerClaim
 from kordon.proxy.runtime.log_limits import client_log

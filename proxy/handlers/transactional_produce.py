@@ -10,10 +10,6 @@ one producer on a connection: while one of its requests waits, the later ones wa
 | --- | --- | --- |
 | the right to the transactional id | AddPartitionsToTxn of a partition that is not there | a witness, once more |
 | whether the producer is open there | asked of the leader by Kordon | a witness |
-
-AddPartitionsToTxn of a partition that is not there has no effect: brokers look at the right to the transactional id,
-then at each topic, and add nothing if one partition is unknown (KafkaApis.handleAddPartitionsToTxnRequest). Without any
-partition they would answer nothing (seen with Kafka 3.9 and 4.3).
 """
 
 from __future__ import annotations
@@ -22,30 +18,16 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from weakref import WeakKeyDictionary
 
-from kordon.codecs.bodies import (
-    AddPartitionsToTxnRequest,
-    AddPartitionsToTxnRequestTopic,
-    AddPartitionsToTxnResponse,
-    ProduceRequestPartition,
-    ProduceRequestTopic,
-    ProduceResponse,
-)
-from kordon.codecs.bodies import ProduceRequest as TableRequest
 from kordon.codecs.error_codes import Code, name_of
-from kordon.codecs.messages import add_partitions_to_txn, produce
 from kordon.codecs.produce import ProduceRequest
-from kordon.codecs.row import Row
-from kordon.codecs.schema import Api
-from kordon.proxy.core import verdicts
 from kordon.proxy.core.interception import Question
 from kordon.proxy.decisions.runs import Client
 from kordon.proxy.handlers.batch_checks import CheckedBatch, Unfit, is_transactional, look_records
 from kordon.proxy.handlers.transaction_permits import Permits
-from kordon.proxy.kafka.batches import BatchIdentity
-from kordon.proxy.kafka.witness_batch import build_witness
+from kordon.proxy.handlers.transaction_questions import protocol_of, right_question, witness_question
 from kordon.proxy.ordering.chain import Stay
 from kordon.proxy.ordering.streams import Stream
 from kordon.proxy.ordering.transactions.beliefs import Ground, Inquiry, ProducerClaim, Step
@@ -54,27 +36,13 @@ from kordon.proxy.topics.managed_topics import ManagedTopic
 from kordon.proxy.writes.transactions import Transactions
 from kordon.proxy.writes.write_outcomes import LEADER_ERRORS
 
-_V2_SINCE: Final = 12
-"""The first version of Produce that adds partitions to transactions (KIP-890): it says which protocol a batch has."""
-_ADD_VERSION: Final = 0
-NO_PARTITION: Final = 2**31 - 1
-"""Of no topic: the broker refuses a request because of it, and adds nothing."""
 _LONGEST_TIMEOUT_MS: Final = 30_000
-_ALL: Final = -1
 _LATER: Final = Unfit(Code.NOT_LEADER_OR_FOLLOWER, "It is not known now whether the transaction is open there")
 _TWO_PRODUCERS: Final = Unfit(Code.INVALID_PRODUCER_ID_MAPPING, "A Produce request of a transaction has one producer")
 _NOT_OPEN: Final = Unfit(
     Code.INVALID_TXN_STATE,
     "The transaction is not open on this partition: it has ended, or was not begun through Kordon",
 )
-
-_AskedT = TypeVar("_AskedT", bound=Row)
-_ToldT = TypeVar("_ToldT", bound=Row)
-
-
-def protocol_of(version: int) -> Protocol:
-    """Returns the protocol of a transaction, by the version of its Produce requests."""
-    return Protocol.V2 if version >= _V2_SINCE else Protocol.V1
 
 
 @dataclass(slots=True, eq=False)
@@ -361,51 +329,29 @@ class PreparedProduce:
 
     def _right_question(self, claim: ProducerClaim, topic: str) -> Question:
         asked = self._connection.rights[claim]
-        row = AddPartitionsToTxnRequestTopic(name=topic, partitions=[NO_PARTITION])
-        body = AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=claim.transactional_id,
-            v3_and_below_producer_id=claim.producer_id,
-            v3_and_below_producer_epoch=claim.epoch,
-            v3_and_below_topics=[row],
-        )
 
-        def told(answer: AddPartitionsToTxnResponse) -> None:
+        def told(code: int) -> None:
             self._connection.rights.pop(claim, None)
-            ((part,),) = (each.results_by_partition for each in answer.results_by_topic_v3_and_below)
-            denied = part.partition_error_code == Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            if not denied:
+            if not code:
                 for known in {place.topic for place in self._places.values()}:
                     self._produce.transactions.beliefs(known).allow(claim, self._now)
-            asked.say(Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if denied else Code.NONE)
+            asked.say(code)
 
-        return _question(add_partitions_to_txn.API, _ADD_VERSION, body, told)
+        return right_question(claim, topic, told)
 
     def _witness_question(self, claim: ProducerClaim) -> Question:
-        batch = build_witness(BatchIdentity(claim.producer_id, claim.epoch, 0), Protocol.V2)
         inquiries: dict[tuple[str, int], tuple[Inquiry, ManagedTopic]] = {}
-        rows: dict[str, ProduceRequestTopic] = {}
         for (topic, q), ground in self._witnesses.items():
             inquiries[topic.name, q] = self._produce.transactions.beliefs(topic).inquire(claim, q, ground), topic
-            row = rows.setdefault(topic.name, ProduceRequestTopic(name=topic.name, partition_data=[]))
-            row.partition_data.append(ProduceRequestPartition(index=q, records=batch))
-        body = TableRequest(
-            transactional_id=claim.transactional_id,
-            acks=_ALL,
-            timeout_ms=self._timeout_ms,
-            topic_data=list(rows.values()),
-        )
-        return _question(produce.API, _V2_SINCE, body, partial(self._witnessed, claim, inquiries))
+        return witness_question(claim, inquiries, self._timeout_ms, partial(self._witnessed, claim, inquiries))
 
     def _witnessed(
         self,
         claim: ProducerClaim,
-        inquiries: dict[tuple[str, int], tuple[Inquiry, ManagedTopic]],
-        answer: ProduceResponse,
+        inquiries: Mapping[tuple[str, int], tuple[Inquiry, ManagedTopic]],
+        codes: Mapping[tuple[str, int], int],
     ) -> None:
         """Takes in what became of witnesses. A place that the answer lacks is not written to."""
-        codes = {
-            (row.name, part.index): part.error_code for row in answer.responses for part in row.partition_responses
-        }
         for place, (inquiry, topic) in inquiries.items():
             self._tell(claim, inquiry, topic, codes.get(place, Code.NOT_LEADER_OR_FOLLOWER))
 
@@ -431,9 +377,3 @@ class PreparedProduce:
 def _is_of(batch: CheckedBatch, claim: ProducerClaim) -> bool:
     """Whether a batch is of a claim's producer, in the same epoch."""
     return batch.producer_id == claim.producer_id and batch.producer_epoch == claim.epoch
-
-
-def _question(api: Api[_AskedT, _ToldT], version: int, body: _AskedT, told: Callable[[_ToldT], None]) -> Question:
-    route = verdicts.route(api.key, version)
-    assert route is not None, "it is spoken"
-    return Question(route, api.request.build(version, body), told)
