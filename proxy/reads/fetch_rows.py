@@ -112,7 +112,8 @@ def asked_by_look(version: int, look: FetchLook, before: Mapping[str | UUID, Nam
         rows = before.get(topic) if before and topic not in named else None
         if rows is None or not rows.take(each):
             rows = NamedRows(each)
-        named[topic] = rows
+        if rows.is_kept:
+            named[topic] = rows
         name, topic_id = (topic, _NO_ID) if isinstance(topic, str) else ("", topic)
         topics.append(AskedTopic(name, topic_id, rows.rows, rows.begin, rows.changed))
     is_committed = look.isolation_level == READ_COMMITTED

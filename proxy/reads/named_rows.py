@@ -38,6 +38,14 @@ class NamedRows:
         self.begin = 0
         self.changed: list[FetchPartition] | None = None
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether the next request may be compared with it: no partition is named twice.
+
+        What is kept is counted by partitions, of which one could be named thousands of times.
+        """
+        return len(self.rows) == len(self._numbers)
+
     def take(self, topic: FetchTopic) -> bool:
         """Takes in how another request names the topic.
 
@@ -46,7 +54,7 @@ class NamedRows:
                 is taken in.
         """
         numbers, count = self._numbers, len(self.rows)
-        if topic.count != count or count != len(numbers) or topic.version != self._version or not count:
+        if topic.count != count or not self.is_kept or topic.version != self._version or not count:
             return False
         begin = self._begin(topic.partition(0)[0])
         if begin < 0:

@@ -6,22 +6,28 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kordon.codecs.fetch_requests import FetchPartition, FetchTopic, look_fetch
+from kordon.codecs.fetch_requests import FetchLook, FetchPartition, FetchTopic, look_fetch
 from kordon.codecs.messages.fetch import REQUEST
+from kordon.proxy.reads.fetch_rows import asked_by_look
 from kordon.proxy.reads.named_rows import NamedRows
 
 _MOST = 1 << 20
 
 
-def topic(version: int, rows: dict[int, int], *, again: int | None = None) -> FetchTopic:
-    """A topic with an offset for each partition; one of them may be named twice."""
+def looked(version: int, rows: dict[int, int], *, again: int | None = None) -> FetchLook:
+    """A request that names a topic with an offset for each partition; one of them may be named twice."""
     named = [*rows.items(), *([(again, 1)] if again is not None else [])]
     partitions = [{"partition": each, "fetch_offset": at, "partition_max_bytes": _MOST} for each, at in named]
     asked = {"topic": "t", "topic_id": UUID(int=1), "partitions": partitions}
     fields = {"max_wait_ms": 1, "min_bytes": 1, "topics": [asked], "forgotten_topics_data": [], "rack_id": ""}
     look = look_fetch(version, REQUEST.build(version, fields))
     assert look is not None
-    return look.topics[0]
+    return look
+
+
+def topic(version: int, rows: dict[int, int], *, again: int | None = None) -> FetchTopic:
+    """The topic of such a request."""
+    return looked(version, rows, again=again).topics[0]
 
 
 def in_order(rows: NamedRows) -> list[FetchPartition]:
@@ -90,3 +96,11 @@ def test_another_version_writes_its_rows_otherwise() -> None:
     rows = NamedRows(topic(5, {0: 0}))
     assert not rows.take(topic(9, {0: 0}))
     assert rows.take(topic(5, {0: 0}))
+
+
+def test_rows_of_a_partition_that_is_named_twice_are_not_kept() -> None:
+    """What a worker keeps of all connections is counted by partitions: one could be named thousands of times."""
+    once, twice = looked(12, {0: 0, 1: 0}), looked(12, {0: 0, 1: 0}, again=1)
+    kept = asked_by_look(12, once).named
+    assert [*kept] == ["t"]
+    assert asked_by_look(12, twice, kept).named == {}
