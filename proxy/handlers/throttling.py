@@ -62,6 +62,7 @@ class Throttling:
             body: All of the request behind the header.
         """
         if self._quotas is None or not self._quotas.are_set:
+            self._client.most_fetch_bytes = None
             return serve
         if not (is_write := route.api.brings_records) and route.api.key not in _ANSWERED_WITH_RECORDS:
             return serve

@@ -129,8 +129,16 @@ async def test_a_read_has_no_more_than_a_second_allows(worker: Worker) -> None:
     client = named("app")
     await served(worker, client, apis.FETCH, 11, fetched(1))
     assert client.most_fetch_bytes == LIMIT
-    await worker.learns()
     await worker.learns(({"client-id": "another"}, {CONSUMER: LIMIT}))
+    await served(worker, client, apis.FETCH, 11, fetched(1))
+    assert client.most_fetch_bytes is None
+
+
+async def test_a_client_has_all_it_asks_for_again_once_the_last_quota_is_gone(worker: Worker) -> None:
+    """Its connection may live for days after that."""
+    client = named("app")
+    await served(worker, client, apis.FETCH, 11, fetched(1))
+    await worker.learns()
     await served(worker, client, apis.FETCH, 11, fetched(1))
     assert client.most_fetch_bytes is None
 
