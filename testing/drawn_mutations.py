@@ -26,6 +26,7 @@ MODULES: Final = (
     "proxy/reads/stay_read.py",
     "proxy/reads/fetch_sessions.py",
     "proxy/reads/fetching.py",
+    "proxy/reads/log_rest.py",
     "proxy/reads/resting.py",
     "proxy/reads/gat*.py",
     "proxy/handlers/settle.py",

@@ -16,8 +16,9 @@ from kordon.proxy.decisions.runs import Client
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.reads.fetch_rows import AskedFetch, AskedPartition
 from kordon.proxy.reads.gated_fetching import RequestGate
+from kordon.proxy.reads.log_rest import Stirred
 from kordon.proxy.reads.partition_fetch import PartitionFetch
-from kordon.proxy.reads.resting import NamedTopic, RestingTopic, Rests, Stirred
+from kordon.proxy.reads.resting import NamedTopic, RestingTopic, Rests
 from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import Fence, ManagedTopic
 

@@ -12,21 +12,19 @@ who has led a log before.
 
 from __future__ import annotations
 
-import asyncio
-import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import compress
 from operator import ne
 from typing import NamedTuple, TypeVar
 from uuid import UUID
 
-from kordon.codecs.error_codes import Code
 from kordon.codecs.fetch_requests import FetchPartition
 from kordon.proxy.ordering.layout import Layout
 from kordon.proxy.ordering.streams import Stream, physical_stream
 from kordon.proxy.reads.fetch_rows import AskedTopic, found_topic, nothing_new
 from kordon.proxy.reads.gated_fetching import RequestGate
 from kordon.proxy.reads.homes import StreamHome
+from kordon.proxy.reads.log_rest import LogRest, Resting, Stirred
 from kordon.proxy.reads.logs import PartitionLog
 from kordon.proxy.reads.looks_behind import is_stable
 from kordon.proxy.reads.partition_fetch import epoch_error
@@ -34,115 +32,6 @@ from kordon.proxy.reads.worker_reads import WorkerReads
 from kordon.proxy.topics.managed_topics import ManagedTopic
 
 _T = TypeVar("_T")
-HasNothingFor = Callable[[StreamHome, int], bool]
-"""Whether nothing is left for the reader of a stream in its home, from a position on."""
-
-
-class _Resting(NamedTuple):
-    """A partition that rests."""
-
-    row: FetchPartition
-    home: StreamHome
-
-    @property
-    def position(self) -> int:
-        """Of its reader in the log."""
-        return self.row[2] - self.home.delta
-
-
-class Stirred:
-    """Those rests of one reader that may be over.
-
-    Attributes:
-        wake: Called when a rest is added; None: nobody waits.
-    """
-
-    __slots__ = ("rests", "wake")
-
-    def __init__(self) -> None:
-        self.rests: list[_Rest] = []
-        self.wake: Callable[[], None] | None = None
-
-    def take(self) -> list[_Rest]:
-        """Takes them out."""
-        taken, self.rests = self.rests, []
-        return taken
-
-    def add(self, rest: _Rest) -> None:
-        """Adds one."""
-        self.rests.append(rest)
-        if self.wake is not None:
-            self.wake()
-
-
-class _Rest:
-    """Those of one topic for which nothing is left in one log, up to its high watermark.
-
-    Args:
-        key: The key of the topic.
-        position: The position of the partition that rests here first.
-        stirred: The reader's stirred rests, to which this rest is added when it may be over.
-    """
-
-    __slots__ = ("__weakref__", "_coming", "_end", "_stirred", "key", "least", "log", "resting")
-
-    def __init__(self, key: str | UUID, log: PartitionLog, position: int, stirred: Stirred) -> None:
-        self.key = key
-        self.log = log
-        self.least = position
-        """No position is lower."""
-        self.resting: dict[int, _Resting] = {}
-        """By partition."""
-        self._stirred = stirred
-        self._end = log.high_watermark or 0
-        """Nothing is left before it for any of them."""
-        self._coming = self._wait()
-
-    @property
-    def is_behind(self) -> bool:
-        """Whether one stands before the end, so that a filler is due when its answer is late."""
-        return self.least < (self.log.high_watermark or 0)
-
-    def reaches(self, end: int) -> None:
-        """Notes that nothing is left before an end for one more, who may know less of the log than the others did.
-
-        Of two answers that cross each other, the later one has the lower high watermark.
-        """
-        self._end = min(self._end, end)
-
-    def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> tuple[list[int], int]:
-        """Returns those for whom something may be left, or a filler is due, and where nothing is left before."""
-        mark, empty_until = self.log.high_watermark, self._end
-        if mark is None or self._is_over():
-            return [*self.resting], 0
-        is_moved = mark != self._end
-        if is_moved or self._coming.done():
-            self._end, self._coming = mark, self._wait()
-        awake: list[int] = []
-        for partition, each in self.resting.items():
-            is_due = is_late and each.position < mark
-            if is_due or (is_moved and not has_nothing_for(each.home, each.position)):
-                awake.append(partition)
-        return awake, empty_until
-
-    def _wait(self) -> asyncio.Task[int]:
-        """Has what comes behind the end stir it."""
-        coming = self.log.coming(self.log.high_watermark or 0)
-        itself = weakref.ref(self)  # what is read for others keeps nothing of a connection that is gone
-
-        def come(_: object) -> None:
-            rest = itself()
-            if rest is not None and rest._coming is coming:
-                rest._stirred.add(rest)
-
-        coming.add_done_callback(come)
-        return coming
-
-    def _is_over(self) -> bool:
-        """Whether nobody rests here any more, whatever the log has."""
-        if self.log.is_closed:
-            return True
-        return self._coming.done() and (self._coming.cancelled() or self._coming.result() != Code.NONE)
 
 
 class RestingTopic:
@@ -178,8 +67,8 @@ class RestingTopic:
         self.at_rest: dict[int, FetchPartition] = {}
         self.told: dict[int, bytes] = {}
         self.rows: Mapping[int, FetchPartition] | None = None
-        self.rests: dict[PartitionLog, _Rest] = {}
-        self._where: dict[int, _Rest] = {}
+        self.rests: dict[PartitionLog, LogRest] = {}
+        self._where: dict[int, LogRest] = {}
         self._layout: Layout | None = None
         self._leaders: Mapping[int, object] | None = None
 
@@ -208,15 +97,15 @@ class RestingTopic:
             return awake
         return [row for row in turned([*rows.values()], asked.begin) if row[0] not in at_rest]
 
-    def settle(self, rest: _Rest, row: FetchPartition, home: StreamHome, position: int) -> None:
+    def settle(self, rest: LogRest, row: FetchPartition, home: StreamHome, position: int) -> None:
         """Has a partition rest."""
         partition = row[0]
         rest.least = min(rest.least, position)
-        rest.resting[partition] = _Resting(row, home)
+        rest.resting[partition] = Resting(row, home)
         self.at_rest[partition] = row
         self._where[partition] = rest
 
-    def resting(self, partition: int) -> _Resting | None:
+    def resting(self, partition: int) -> Resting | None:
         """Returns how a partition rests; None: it does not."""
         rest = self._where.get(partition)
         return rest.resting[partition] if rest is not None else None
@@ -363,7 +252,7 @@ class Rests:
                 right.add(epochs)
             rest = rests.get(log)
             if rest is None:
-                rest = rests[log] = _Rest(topic.key, log, position, self.stirred)
+                rest = rests[log] = LogRest(topic.key, log, position, self.stirred)
             rest.reaches(log.high_watermark or 0)
             topic.settle(rest, row, home, position)
             untold.append((topic, partition))
