@@ -155,6 +155,7 @@ class InternalTopicLog:
     async def _read(self, client: UpstreamClient, on_record: Callable[[Record], None]) -> None:
         while True:
             found = await self._fetch(client)
+            self._missing_since = inf
             self.end, self.read_at = found.high_watermark, time.monotonic()
             aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()]
             brought = Committed(found.records or b"", aborted, self.position, self.end)
