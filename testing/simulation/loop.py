@@ -165,11 +165,15 @@ def clocks_of(world: World) -> Iterator[None]:
     def now(*_: object) -> float:
         return world.now
 
+    def now_ns() -> int:
+        return round(world.now * 1_000_000_000)
+
     def name() -> uuid.UUID:
         return uuid.UUID(int=names.getrandbits(128), version=4)
 
     with (
         patch.object(time, "time", now),
+        patch.object(time, "time_ns", now_ns),
         patch.object(time, "monotonic", now),
         patch.object(time, "clock_gettime", now),
         patch.object(uuid, "uuid4", name),
