@@ -74,20 +74,13 @@ class LogRest:
         """By partition."""
         self._stirred = stirred
         self._end = log.high_watermark or 0
-        """Nothing is left before it for any of them."""
+        """Nothing is left before it for any of them: it never falls."""
         self._coming = self._wait()
 
     @property
     def is_behind(self) -> bool:
         """Whether one stands before the end, so that a filler is due when its answer is late."""
         return self.least < (self.log.high_watermark or 0)
-
-    def reaches(self, end: int) -> None:
-        """Notes that nothing is left before an end for one more, who may know less of the log than the others did.
-
-        Of two answers that cross each other, the later one has the lower high watermark.
-        """
-        self._end = min(self._end, end)
 
     def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> tuple[list[int], int]:
         """Returns those for whom something may be left, or a filler is due, and where nothing is left before."""

@@ -186,7 +186,8 @@ class PartitionLog:
         return Code.NONE
 
     def _mark(self, high_watermark: int) -> None:
-        self.high_watermark, self._marked = high_watermark, time.monotonic()
+        """Takes in a high watermark. It only rises under one leader: of two answers that cross, the older is lower."""
+        self.high_watermark, self._marked = max(high_watermark, self.high_watermark or 0), time.monotonic()
 
     async def _keep(self, offset: int, records: memoryview) -> None:
         if not records or self.views.at(offset) is not None:

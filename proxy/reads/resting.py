@@ -253,7 +253,6 @@ class Rests:
             rest = rests.get(log)
             if rest is None:
                 rest = rests[log] = LogRest(topic.key, log, position, self.stirred)
-            rest.reaches(log.high_watermark or 0)
             topic.settle(rest, row, home, position)
             untold.append((topic, partition))
         return others
