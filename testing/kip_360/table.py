@@ -86,9 +86,9 @@ def told(rows: tuple[Row, ...], where: Where, version: str) -> dict[str, str]:
 
 ANSWERED_FROM_IMAGE: Final = Why(
     "a repeated batch of a former home",
-    "The image of a virtual partition has the last sequence of each producer, and no offsets. All that it covers stands"
-    " in the log once, so clients are told of success without an offset. Brokers remember five batches, and refuse"
-    " older ones although they stand in the log.",
+    "The image of a virtual partition has the last sequence of each producer, and no offsets. Everything that it covers"
+    " stands in the log once, so clients are told of success without an offset. Brokers remember five batches, and"
+    " refuse older ones although they stand in the log.",
 )
 IMAGE_BEFORE_EPOCH: Final = Why(
     "a repeated batch of a former epoch",
@@ -103,14 +103,14 @@ NOBODY_KNOWS: Final = Why(
 )
 ASKED_ANEW: Final = Why(
     "a producer that brokers have forgotten",
-    "A proxy that has seen the producer goes on as brokers do. Another one, or the same after a change of partitions,"
-    " asks the broker, which does not know the producer. So the batch begins in the middle for all that is known."
-    " Brokers would write it, a second time if it has been written before.",
+    "A proxy that has seen the producer continues as brokers do. Another proxy, or the same one after a change of"
+    " partitions, asks the broker, which does not know the producer. So the batch begins in the middle, as far as"
+    " Kordon knows. Brokers would write it, a second time if it has been written before.",
 )
 IMAGE_REMEMBERS: Final = Why(
     "a producer that its image remembers longer",
     "An image is kept with the layout until a later change of partitions finds the producer silent for longer than"
-    " `producer.id.expiration.ms`. What it has of a producer counts until then, and is what brokers said before.",
+    " `producer.id.expiration.ms`. Its record of a producer counts until then, and says what brokers said before.",
 )
 
 ENDED_WITHIN: Final = Why(
@@ -120,7 +120,7 @@ ENDED_WITHIN: Final = Why(
 )
 KEPT_FOR_LONGER: Final = Why(
     "a repeated request of an id without epochs",
-    "What was given for the current epoch stays known, also where it was another id.",
+    "Kordon remembers what was given for the current epoch, also where it was another id.",
 )
 
 COORDINATOR: Final = (
