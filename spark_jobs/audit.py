@@ -47,10 +47,10 @@ log: Final = logging.getLogger("kordon.audit")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What is asked of an audit."""
+    """The options of an audit."""
 
     out: str
-    """Its folder."""
+    """The folder of the audit."""
     reading: Reading
     topics: tuple[str, ...] = ()
     """Read besides those that decisions say are managed."""

@@ -79,12 +79,12 @@ _CAST: Final = [pl.col(name).cast(kind) for name, kind in BATCHES.items()]
 
 
 class _Headers(NamedTuple):
-    """Of some batches."""
+    """The headers of some batches."""
 
     header: npt.NDArray[Any]
-    """As `HEADER`."""
+    """The headers as `HEADER`."""
     sizes: npt.NDArray[np.int64]
-    """Bytes of each whole batch."""
+    """The size of each whole batch, in bytes."""
     events: npt.NDArray[np.int8] | None
     """What each says of a transaction, by the numbers of `transaction_events.EVENTS`; None: none says anything."""
 

@@ -46,13 +46,13 @@ class BatchRange(NamedTuple):
 
 @dataclass
 class BatchRanges(InputPartition):
-    """What one task reads."""
+    """The ranges of batches that one task reads."""
 
     ranges: list[BatchRange]
 
 
 class BatchesSource(DataSource):
-    """See the module."""
+    """A source of Spark for the batches of topics; see the module."""
 
     @classmethod
     def name(cls) -> str:

@@ -32,7 +32,7 @@ log: Final = logging.getLogger("kordon.audit")
 
 
 class Delivery:
-    """See the module.
+    """Writes findings to all places; see the module.
 
     Args:
         clock: A clock in seconds, for the time between tries.

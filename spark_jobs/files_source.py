@@ -49,7 +49,7 @@ class Lines(InputPartition):
 
 
 class DecisionFilesSource(DataSource):
-    """See the module."""
+    """A source of Spark for files of decisions; see the module."""
 
     @classmethod
     def name(cls) -> str:

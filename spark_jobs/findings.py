@@ -54,7 +54,7 @@ class FindingsTopic:
 
     @property
     def told(self) -> str:
-        """What messages call it."""
+        """The name of the place in messages."""
         return f"the topic {self.name}"
 
     def write(self, findings: DataFrame) -> None:
@@ -79,7 +79,7 @@ class Table:
 
     @property
     def told(self) -> str:
-        """What messages call it."""
+        """The name of the place in messages."""
         return f"the table {self.name}"
 
     def check(self, spark: SparkSession) -> None:
@@ -124,7 +124,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sinks:
-    """All of them."""
+    """All places for findings."""
 
     topic: FindingsTopic | None = None
     table: Table | None = None

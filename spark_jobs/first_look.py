@@ -98,7 +98,7 @@ class BrokersAway:
         self._is_missed = False
 
     def do_answer(self) -> bool:
-        """Asks them."""
+        """Asks the brokers, and returns whether they answer."""
         if self._cluster is None:
             return True
         try:

@@ -29,7 +29,7 @@ _FNV_PRIME: Final = np.uint32(0x01000193)
 
 
 class KeyHashes(NamedTuple):
-    """Of each key, in their order."""
+    """The hashes of each key, in the order of the keys."""
 
     murmur2: Hashes
     crc32: Hashes

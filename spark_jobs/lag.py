@@ -24,7 +24,7 @@ _BYTES_OF_A_DECISION: Final = 400
 
 
 class Lag:
-    """Measures it.
+    """Measures how far an audit is behind.
 
     Args:
         cluster: The brokers; None: only files are read.

@@ -82,7 +82,7 @@ class AuditMetrics:
         return int(server.server_port)
 
     def close(self) -> None:
-        """Answers no more."""
+        """Stops answering scrapes."""
         self._finished()
         self._finished = lambda: None
 

@@ -66,7 +66,7 @@ it lets go of goes at once, so that it fills no memory first.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What a session is made of."""
+    """The settings of a session."""
 
     master: str | None = None
     """None: what `spark-submit` says, else as many threads as there are processors."""

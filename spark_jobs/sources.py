@@ -29,7 +29,7 @@ _TELLING: Final = '"layout":'
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What an audit reads."""
+    """The sources that an audit reads."""
 
     bootstrap: str | None = None
     """Brokers; None: only files are read, and no topics."""

@@ -56,7 +56,7 @@ _NOTHING_MUCH: Final = (_DESCRIBE_CONFIGS,)
 
 
 class Acl(NamedTuple):
-    """Who may or may not do what; numbers as on the wire (AclOperation, AclPermissionType of Kafka 4.3)."""
+    """A right or its denial, in numbers as on the wire (AclOperation, AclPermissionType of Kafka 4.3)."""
 
     principal: str
     host: str

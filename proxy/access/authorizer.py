@@ -65,7 +65,7 @@ class Authorizer:
             raise TopicsRefused(topic, Code.TOPIC_AUTHORIZATION_FAILED, "; ".join(map(str, missing)))
 
     async def run(self, topics: Callable[[], Collection[str]], leads: Callable[[], Collection[str] | None]) -> None:
-        """Follows forever.
+        """Follows the authorizer until it is cancelled.
 
         Args:
             leads: Returns the topics whose ACLs this worker mirrors as the controller; None: it is not the controller.

@@ -51,7 +51,7 @@ class _OwnThing:
     name: str
     is_prefix: bool
     operations: frozenset[int]
-    """That would harm."""
+    """The operations that would harm."""
     resource: str
     """The flag of kafka-acls.sh."""
 

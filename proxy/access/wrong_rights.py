@@ -30,7 +30,7 @@ def principal_of(upstream: Upstream) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class WrongRights:
-    """What is wrong; each with the command that puts it right."""
+    """The wrong rights, each with the command that mends it."""
 
     missing: Sequence[str]
     """Rights that Kordon lacks."""

@@ -44,7 +44,7 @@ LIKELY_BROKERS: Final = 32
 
 
 class ConfigFinding(NamedTuple):
-    """What is wrong with an option, and what would be right."""
+    """An error of an option, with its fix."""
 
     key: Key
     what: str

@@ -19,7 +19,7 @@ class HostPort:
     host: str
     """Name or address, an IPv6 one without its brackets."""
     port: int
-    """1 to 65535."""
+    """The port, from 1 to 65535."""
 
     @classmethod
     def parse(cls, text: str) -> Self:

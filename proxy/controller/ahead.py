@@ -57,11 +57,11 @@ class _TooFast(Exception):  # noqa: N818 - a state of the world
 
 
 class _KnownLogs(NamedTuple):
-    """What is known of a topic's logs."""
+    """The known part of a topic's logs."""
 
     images: NextImages
     tails: dict[int, Tail]
-    """By physical partition."""
+    """The tails by physical partition."""
 
 
 class WhoWrote:

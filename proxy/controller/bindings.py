@@ -44,7 +44,7 @@ class Bindings:
         self._open_wishes = open_wishes
 
     async def run(self) -> None:
-        """Looks forever.
+        """Looks at the topics until it is cancelled.
 
         A topic that is only missing is let go at the second look: whoever deletes it through Kordon says so next.
         """

@@ -109,7 +109,7 @@ class ControllerRole:
 
     @property
     def wished_since(self) -> Mapping[str, float]:
-        """By topic that somebody wants something of, since when, on the clock of leases."""
+        """The time since which a wish for a topic is open, by topic, on the clock of leases."""
         return self._open_wishes.since
 
     @property
@@ -184,7 +184,7 @@ class ControllerRole:
         self._ledger.raise_failure()
 
     def _is_idle(self, topic: str) -> bool:
-        """Whether nothing happens with a topic, and nobody wishes anything of it."""
+        """Whether nothing happens with a topic and no wish for it is open."""
         wishes, controller = self._open_wishes, self.controller
         is_changing = controller is not None and topic in controller.changes
         return not (is_changing or topic in self._ledger.busy or topic in wishes.by_topic or topic in wishes.under_way)

@@ -61,7 +61,7 @@ class FenceTimes:
             pause.observe(seconds)
 
     def forget(self, topic: str) -> None:
-        """A topic is let go; nothing is kept of it."""
+        """Forgets a topic that is no longer managed."""
         self.pauses.pop(topic, None)
         for phase in Phase:
             self._since.pop((phase, topic), None)

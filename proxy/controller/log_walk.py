@@ -32,14 +32,14 @@ _TRANSACTIONAL: Final = 0x10
 
 
 class Stretch(NamedTuple):
-    """What stands in a log from an offset on."""
+    """The part of a log that begins at an offset."""
 
     partition: int
     records: memoryview
     batches: list[LogBatch]
-    """Whole ones, of which the first may begin before the offset."""
+    """Whole batches, of which the first may begin before the offset."""
     next_offset: int
-    """Where to continue."""
+    """The offset at which to continue."""
     high_watermark: int
 
     def seen(self, homes: FormerHomes, batch: LogBatch) -> Visible | Hidden:
@@ -61,7 +61,7 @@ class LogWalk:
     ) -> None:
         self.read_bytes = 0
         self.opened = 0
-        """Records."""
+        """The number of records that were opened."""
         self._topic = topic
         self._pull = pull
         self._ends = ends

@@ -38,7 +38,7 @@ class LostValues:
     def __init__(self, topic: str, walk: LogWalk) -> None:
         self.doubts = Doubts()
         self.brought_back = 0
-        """Values."""
+        """The number of values that were written again."""
         self.given_up = 0
         """Values that brokers refused to take again, or that are in a batch that cannot be opened."""
         self._topic = topic

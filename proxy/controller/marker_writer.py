@@ -35,9 +35,9 @@ class MarkerWriter:
         self._brokers = brokers
         self._counted = counted
         self._own: BatchIdentity | None = None
-        """As a broker gave it."""
+        """The identity as a broker gave it."""
         self._producers: dict[tuple[str, int, int], Producer] = {}
-        """By topic, partition and producer id in the log."""
+        """The producers by topic, partition and producer id in the log."""
 
     async def write(
         self, topic: str, partition: int, copies: Sequence[Copy], tagged: Callable[[int], int], may: Callable[[], bool]
@@ -100,7 +100,7 @@ class MarkerWriter:
 
 
 class _Place(NamedTuple):
-    """Where and as whom something is written."""
+    """The place and the identity of a write."""
 
     topic: str
     partition: int

@@ -29,7 +29,7 @@ class OpenWishes:
 
     @property
     def all(self) -> tuple[Wish, ...]:
-        """All of them."""
+        """All open wishes."""
         return tuple(wish for of_topic in self.by_topic.values() for wish in of_topic.values())
 
     def add(self, wish_id: str, wish: Wish) -> None:

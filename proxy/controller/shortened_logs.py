@@ -48,7 +48,7 @@ class ShortenedLogs:
         """By topic id, the partitions that have been logged and are not mended."""
 
     async def run(self) -> None:
-        """Looks forever."""
+        """Looks at new leaders until it is cancelled."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             await self.look()

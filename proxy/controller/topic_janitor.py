@@ -43,7 +43,7 @@ _ROLLING_KEY: Final = b"__kordon.janitor"
 
 
 class JanitorTools(NamedTuple):
-    """What a worker's janitors work with.
+    """The tools of a worker's janitors.
 
     Attributes:
         pull: Called to read a physical partition.
@@ -62,25 +62,25 @@ class JanitorTools(NamedTuple):
 
 
 class JanitorCounts(NamedTuple):
-    """What is told of one topic's janitor; sums are since this proxy is the controller."""
+    """The counts of one topic's janitor. Sums count since this proxy is the controller."""
 
     markers: int
-    """Written."""
+    """The markers that were written."""
     read_bytes: int
-    """Of the topic's logs."""
+    """The bytes of the topic's logs that were read."""
     opened_records: int
-    """Looked at one by one."""
+    """The records that were looked at one by one."""
     values_brought_back: int
     values_given_up: int
-    """That brokers did not take, or that cannot be opened."""
+    """The values that brokers did not take, or that cannot be opened."""
     failures: int
     """Reads and writes that failed, and are tried again."""
     doubts: int
-    """Keys whose last value is looked for, or is to be brought back."""
+    """The keys whose last value is looked for, or is to be written again."""
     behind_records: int
-    """Offsets that are below the high watermarks and not looked at."""
+    """The offsets below the high watermarks that were not looked at."""
     behind_seconds: float
-    """Since when it has not come to the end of some partition; a few seconds where nothing is written."""
+    """The seconds since it last reached the end of each partition; a few where nothing is written."""
 
 
 Renew: TypeAlias = Callable[[str, frozenset[int]], None]

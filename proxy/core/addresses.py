@@ -15,7 +15,7 @@ NO_PORT: Final = 0
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What stands in responses in place of the brokers' own hosts and ports."""
+    """The addresses in responses, in place of the brokers' own hosts and ports."""
 
     host: str
     """Host that clients dial; ignored where an SNI pattern tells brokers apart by name."""

@@ -51,11 +51,11 @@ class Drain:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What Kordon was told to answer is answered."""
+    """The answer to a request that Kordon was told to answer."""
 
     pending: PendingRequest
     body: Body | Throttled
-    """Of the response, in the request's version."""
+    """The body of the response, in the request's version."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class FrameLimits(Protocol):
 
     @property
     def unproven_bytes(self) -> int:
-        """Most bytes that are kept of a client before its broker has accepted it."""
+        """The most bytes that are kept of a client before its broker has accepted it."""
         ...
 
     @property

@@ -34,7 +34,7 @@ class HeldSection:
         self.add(head)
 
     def add(self, piece: memoryview) -> None:
-        """Holds more.
+        """Holds another piece.
 
         Raises:
             BrokerProtocolError: The section has too many bytes.
@@ -54,6 +54,6 @@ class HeldSection:
         return bytes(self._bytes[self._head_bytes :])
 
     def end(self) -> None:
-        """Lets go of it."""
+        """Forgets the section."""
         self._kept.memory_bytes -= len(self._bytes)
         self.is_held, self._head_bytes, self._bytes = False, 0, bytearray()

@@ -192,7 +192,7 @@ class Service(Interception, Protocol):
 
 
 class Services(Protocol[_Client_contra]):
-    """What clients' connections get their services of."""
+    """The source of the services of clients' connections."""
 
     def connected(self, client: _Client_contra) -> Service:
         """Returns what decides for one more connection, `client` as decisions name it."""

@@ -80,7 +80,7 @@ class _Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Edit(Generic[_Answer]):
-    """How the responses of one api key are changed."""
+    """The way in which the responses of one api key are changed."""
 
     message: Message[_Answer]
     section: Section

@@ -27,7 +27,7 @@ class TimeLimits(Protocol):
 
 
 class Timeouts:
-    """What of one connection has taken too long.
+    """The times of one connection, which say what takes too long.
 
     Args:
         now: The time at which the connection began, in seconds of a monotonic clock.
@@ -37,7 +37,7 @@ class Timeouts:
 
     def __init__(self, limits: TimeLimits, now: float) -> None:
         self.active = now
-        """When a byte last came, either way."""
+        """The time of the last byte in either direction, in seconds."""
         self._limits = limits
         self._opened = now
 

@@ -16,7 +16,7 @@ from kordon.codecs.apis import API_VERSIONS, CONSUMER_GROUP_POSITION, PARTITION_
 
 
 class Verdict(Enum):
-    """What happens to a request; the values are metric labels."""
+    """The treatment of a request. The values are metric labels."""
 
     PASS = "pass"  # noqa: S105 - a verdict
     """Streamed through both ways; only frame headers are looked at."""

@@ -36,7 +36,7 @@ Answer: TypeAlias = Body | Throttled | Callable[[], Body | Throttled]
 
 
 class Awaits(Enum):
-    """What a request waits for before its response can leave."""
+    """The event for which a request waits before its response can leave."""
 
     BROKER = "the broker's answer, which goes to the client"
     QUESTION = "the broker's answer to a question of Kordon's own, which the client does not see"
@@ -132,7 +132,7 @@ class Waiting(deque[PendingRequest]):
 
 
 class ConnectionMemory:
-    """What one connection keeps in memory.
+    """The memory of one connection.
 
     That is what has come of requests and answers that are held until they are whole; requests that are read, until they
     are answered; and answers of Kordon's own that wait for those of earlier requests.

@@ -29,7 +29,7 @@ _ROWS_AT_ONCE: Final = 2_000
 
 
 class Committer(NamedTuple):
-    """In whose name a request commits."""
+    """The member in whose name a request commits."""
 
     group_id: str
     generation_id: int
@@ -42,7 +42,7 @@ _Key: TypeAlias = tuple[int, str, Committer]
 
 
 class CommitRun:
-    """What one member has committed of a topic on one connection."""
+    """The commits of one member for a topic on one connection."""
 
     __slots__ = ("began_ms", "client", "commits", "committer", "first", "last", "where")
 
@@ -51,9 +51,9 @@ class CommitRun:
         self.where = topic_fields(topic)
         self.committer = committer
         self.first: dict[int, int] = {}
-        """By stream, the next offset that was committed first …"""
+        """The first next offset that was committed, by stream."""
         self.last: dict[int, int] = {}
-        """… and last."""
+        """The last next offset that was committed, by stream."""
         self.commits = 0
         self.began_ms = began_ms
 
@@ -97,7 +97,7 @@ class Commits:
         self._backlog = backlog
         self._now_ms = now_ms
         self._open: dict[_Key, CommitRun] = {}
-        """The oldest first."""
+        """The open runs, the oldest first."""
         self._of_group: dict[str, dict[_Key, None]] = {}
         self._rows = 0
 

@@ -32,7 +32,7 @@ def topic_fields(topic: ManagedTopic) -> TopicFields:
 
 
 class Given(NamedTuple):
-    """What one answer gives of one stay of a stream."""
+    """The records of one stay of a stream that one answer gives."""
 
     stay: Stay
     layout_epoch: int

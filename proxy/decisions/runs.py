@@ -159,7 +159,7 @@ def last_sequence(next_sequence: int) -> int:
 
 
 class ReadRun:
-    """What one connection is given of one stay of a stream.
+    """The records of one stay of a stream that one connection gets.
 
     It stays with the client after its end, and tells where the reader stood.
     """
@@ -267,7 +267,7 @@ class ReadRun:
         return not self.evidence
 
     def rewind(self, to: ReadRun) -> Decision:
-        """Returns that the reader continues elsewhere than where this run left it."""
+        """Returns the decision that the reader continues at another place than the end of this run."""
         stood, given = self.first.stay, to.first
         return Decision(
             kind=Kind.REWIND,

@@ -36,7 +36,7 @@ class Sharer(NamedTuple):
     """With the virtual partition."""
     topic: str
     incarnation: int
-    """Of the group's progress."""
+    """The incarnation of the group's progress."""
 
 
 def share_given(sharer: Sharer, records: Sequence[GivenRecord]) -> Decision:

@@ -20,7 +20,7 @@ class PointPlace(NamedTuple):
     """A partition of a source."""
 
     topic: str
-    """The source topic."""
+    """The name of the source topic."""
     topic_id: UUID
     partition: int
 

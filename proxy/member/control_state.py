@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ControlState:
-    """What decides whether managed topics are served here, and what is under way.
+    """The facts that decide whether managed topics are served here, and what is under way.
 
     Attributes:
         incarnation: The name of this worker since its start.
@@ -70,7 +70,7 @@ class ControlState:
 
     @property
     def missing_lease_seconds(self) -> float:
-        """How long a missing proxy may still serve; 0 if that is unknown, as after this one has joined."""
+        """The seconds for which a missing proxy may still serve; 0: unknown, as after this one has joined."""
         left = self.alone_from - self.now
         return left if 0 < left < inf else 0.0
 

@@ -70,7 +70,7 @@ class Findings:
             self._count(finding)
 
     def on_record(self, key: str, value: Value | Unreadable | None, offset: int) -> None:
-        """Takes in what a record of the layouts amounts to, when all else has been done with it."""
+        """Takes in the outcome of a record of the layouts, after all other parts have."""
         if isinstance(value, Unreadable):
             told.error(
                 "layouts_record_unreadable",

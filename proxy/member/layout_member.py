@@ -144,12 +144,12 @@ class LayoutMember:
 
     @property
     def lost(self) -> str:
-        """Why the layouts cannot be followed any more; only a restart helps. Empty: they can."""
+        """The reason why the layouts can no longer be followed. Only a restart helps. Empty: they can."""
         return self._follower.lost
 
     @property
     def position(self) -> int:
-        """Up to where the layouts topic has been read."""
+        """The offset up to which the layouts topic has been read."""
         return self._layouts.position
 
     def may_serve(self) -> bool:
@@ -180,7 +180,7 @@ class LayoutMember:
         self.lease.on_renewed(sent)
 
     def on_lost(self) -> None:
-        """Not a member any more, for now; what was admitted under the lease stays admitted until it ends."""
+        """This worker is no longer a member. What was admitted under the lease stays admitted until it ends."""
         self.state.presence.lost()
         self.leadership.stop()
 

@@ -46,7 +46,7 @@ class Leadership:
             self._task = self._tasks.keep(self._lead, name="lead")
 
     def stop(self) -> None:
-        """Leads no more."""
+        """Ends the controller's role."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

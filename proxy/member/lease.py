@@ -40,7 +40,7 @@ class Lease:
     def __init__(self, seconds: float = LEASE_SECONDS, on_renewed: Callable[[float], None] | None = None) -> None:
         self.seconds = seconds
         self.expires = 0.0
-        """By `clock`."""
+        """The end of the lease, by `clock`."""
         self._on_renewed = on_renewed
 
     def alive(self) -> bool:
@@ -91,7 +91,7 @@ class Renewer:
         self._wake.set()
 
     async def run(self) -> None:
-        """Renews forever."""
+        """Renews the lease until it is cancelled."""
         due = clock()
         while True:
             if self._wake.is_set() or clock() >= due:

@@ -45,7 +45,7 @@ class LostLayouts:
                 return
 
     async def run(self) -> None:
-        """Looks forever while something is lost: a topic whose face was deleted is an ordinary one."""
+        """Looks again while something is lost: a topic whose face was deleted is an ordinary one."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             if self._findings.lost:

@@ -51,12 +51,12 @@ class Generation:
 
     number: int
     member_id: str
-    """This proxy's."""
+    """The member id of this proxy."""
     leader_id: str
     members: tuple[GroupMember, ...]
-    """The proxies."""
+    """The members that are proxies."""
     aliens: int = 0
-    """How many members are no proxies; only the leader knows."""
+    """The number of members that are not proxies. Only the leader knows it."""
 
     @property
     def leads(self) -> bool:
@@ -65,7 +65,7 @@ class Generation:
 
     @property
     def longest_lease_seconds(self) -> float:
-        """For how long the last of its members may serve when it is missing, if they are told different times."""
+        """The most seconds for which a missing member may serve, if members are told different times."""
         return max((member.lease_ms for member in self.members), default=0) / 1000
 
 
@@ -129,7 +129,7 @@ class Membership:
 
     @property
     def incarnation(self) -> str:
-        """Of this worker since its start."""
+        """The name of this worker since its start."""
         return self._about.incarnation
 
     @property

@@ -36,12 +36,12 @@ told = client_log(__name__)
 
 
 class Forged(Exception):  # noqa: N818 - what a record is
-    """Raised for a record that is not by whom it says; nothing comes of it."""
+    """Raised for a record that is not from the writer that it names; it has no effect."""
 
 
 @dataclass(frozen=True)
 class RecordIntake:
-    """Takes in records.
+    """Takes in the records of the layouts topic.
 
     Attributes:
         state: The state, which keeps what the records say.

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 
 
 class ServedWrites(Protocol):
-    """What writes to managed topics on behalf of clients."""
+    """The part that writes to managed topics on behalf of clients."""
 
     async def drain(self, topic: str, partitions: frozenset[int]) -> Mapping[int, int]:
         """Returns when nothing sent to these partitions is unanswered: up to where was written meanwhile."""
@@ -18,12 +18,12 @@ class ServedWrites(Protocol):
         ...
 
     def lease_renewed(self) -> None:
-        """A lease that had ended lives again, and the layouts have been read since (LATE-ANSWER)."""
+        """Notes that a lease that had ended lives again, and that the layouts were read since (LATE-ANSWER)."""
         ...
 
 
 class ServedReads(Protocol):
-    """What reads managed topics on behalf of clients."""
+    """The part that reads managed topics on behalf of clients."""
 
     async def ready(self, topic: str) -> None:
         """Gets ready to freeze soon, as far as it can."""
@@ -38,7 +38,7 @@ class ServedReads(Protocol):
         ...
 
     def invalidate(self, topic: str) -> None:
-        """Another layout is in force."""
+        """Notes that another layout is in force."""
         ...
 
     async def nothing_between(self, topic: str, v: int, offset: int, until: int) -> bool:
@@ -47,7 +47,7 @@ class ServedReads(Protocol):
 
 
 class PassedRequests(Protocol):
-    """What passes clients' requests to brokers."""
+    """The part that passes clients' requests to brokers."""
 
     async def settle(self) -> None:
         """Returns when what clients have written or asked to read before is answered; sessions end (TAKEOVER-WAITS)."""
@@ -59,7 +59,7 @@ class PassedRequests(Protocol):
 
 
 class NothingPassed:
-    """Where no client is."""
+    """Passes nothing, where there are no clients."""
 
     async def settle(self) -> None:
         """Returns at once."""
@@ -69,7 +69,7 @@ class NothingPassed:
 
 
 class ServedParts(NamedTuple):
-    """What serves the clients of one worker."""
+    """The parts that serve the clients of one worker."""
 
     writes: ServedWrites
     reads: ServedReads

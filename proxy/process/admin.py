@@ -52,10 +52,10 @@ log = structlog.get_logger(__name__)
 
 
 class Observed(Protocol):
-    """What the pages show: one proxy, or a supervisor that asks its workers."""
+    """The subject of the pages: one proxy, or a supervisor that asks its workers."""
 
     async def unready(self) -> list[str]:
-        """Why clients cannot be served now; empty when they can."""
+        """The reasons why clients cannot be served now; empty: they can."""
         ...
 
     async def notes(self) -> list[str]:

@@ -31,7 +31,7 @@ class CommonFaults:
         self._group = group
 
     async def run(self, is_served: Callable[[], bool]) -> None:
-        """Looks forever.
+        """Looks until it is cancelled.
 
         Args:
             is_served: Returns whether managed topics are served here now, or there are none.

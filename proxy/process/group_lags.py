@@ -42,7 +42,7 @@ _NEW_SECONDS: Final = 1.0
 
 
 class GroupLags:
-    """What is known of lags in one worker.
+    """The lags that one worker knows.
 
     Args:
         reads: The worker's reads, which know where partitions end.
@@ -63,7 +63,7 @@ class GroupLags:
         most: int,
     ) -> None:
         self.told: Mapping[LagKey, int] = {}
-        """Offsets by place, at the last look; replaced as a whole, empty where another worker looks."""
+        """The lags in offsets, by place, at the last look. Replaced as a whole; empty where another worker looks."""
         self._topics = topics
         self._groups = groups
         self._reads = reads
@@ -72,7 +72,7 @@ class GroupLags:
         self._seconds = seconds
         self._most = most
         self._commits: dict[str, Commits] = {}
-        """By group that has any."""
+        """The commits by group, of groups that have any."""
         self._asked: dict[str, int] = {}
         """By group, the look at which it was asked for last."""
         self._own: set[tuple[str, str]] = set()
@@ -82,7 +82,7 @@ class GroupLags:
         self._fails = False
 
     async def run(self) -> None:
-        """Looks forever."""
+        """Looks at the lags until it is cancelled."""
         while self._seconds:
             await asyncio.sleep(self._seconds)
             if self._leads() and self._reads.limits.may_serve() and len(self._topics):
@@ -105,7 +105,7 @@ class GroupLags:
             self._fails = False
 
     async def look(self) -> None:
-        """Looks once.
+        """Looks at the lags once.
 
         Raises:
             UpstreamUnavailable: A broker does not answer, or cannot be asked for several groups at once.

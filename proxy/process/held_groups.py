@@ -26,7 +26,7 @@ class _Wait(NamedTuple):
     awaited: int
     """The partition that has to be read first."""
     end: int
-    """Up to where."""
+    """The offset up to which it has to be read."""
 
 
 def held_groups(topic: str, gate: Gate, positions: Positions) -> list[Facts]:

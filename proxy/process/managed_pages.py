@@ -16,7 +16,7 @@ from kordon.proxy.topics.managed_topics import ManagedTopics
 
 
 class ManagedPages:
-    """The pages.
+    """The pages about managed topics.
 
     Args:
         bypassed: The present number of batches of writers that went around Kordon, by topic.

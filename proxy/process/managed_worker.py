@@ -345,7 +345,7 @@ class ManagedWorker:
             self.service.know()
 
     async def close(self, *, in_order: bool = True) -> None:
-        """Ends.
+        """Ends the serving of managed topics.
 
         Args:
             in_order: Whether nothing of clients is under way to brokers, so that no other proxy waits for this one's

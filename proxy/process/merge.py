@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Supervised(NamedTuple):
-    """What the supervisor counts of its workers."""
+    """The supervisor's counts of its workers."""
 
     running: int
     restarts: Mapping[int, int]

@@ -47,7 +47,7 @@ _UPKEEP_SECONDS: Final = 1.0
 
 
 class ProxyState(Enum):
-    """Where a proxy is in its life; the value stands in /status."""
+    """The state of a proxy in its life. The value stands in /status."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -73,7 +73,7 @@ class Proxy:
         self._topology = Topology(config.upstream, self._on_node, self._on_node_gone)
         incarnation = new_incarnation()
         self.recorder = make_recorder(config.decisions, self._topology, incarnation)
-        """Of the worker's decisions; None: they are not recorded."""
+        """The recorder of the worker's decisions; None: they are not recorded."""
         journal = self.recorder.journal if self.recorder is not None else NO_JOURNAL
         tally = Tally()
         turns = Turns(tally)

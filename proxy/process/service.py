@@ -61,7 +61,7 @@ class ProxyService:
         self._note_certificates()
 
     async def unready(self) -> list[str]:
-        """Why clients cannot be served now; empty when they can."""
+        """The reasons why clients cannot be served now; empty: they can."""
         return self._proxy.unready()
 
     async def notes(self) -> list[str]:
@@ -69,7 +69,7 @@ class ProxyService:
         return self._proxy.notes()
 
     async def metrics(self) -> bytes:
-        """Everything Prometheus gets."""
+        """The page that Prometheus gets."""
         return self._metrics.render()
 
     async def status(self) -> Facts:

@@ -40,7 +40,7 @@ _AT_ONCE: Final = 20
 
 
 class SourceGroups:
-    """Visits groups.
+    """Visits groups with restart points and without members, so that brokers keep their commits.
 
     Args:
         leads: Returns whether this worker visits groups.
@@ -67,7 +67,7 @@ class SourceGroups:
         self._clock = clock
 
     async def run(self) -> None:
-        """Visits forever."""
+        """Visits groups until it is cancelled."""
         next_look = 0.0
         while True:
             await asyncio.sleep(_IDLE_SECONDS)

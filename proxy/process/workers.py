@@ -130,7 +130,7 @@ class Supervisor:
                 await _send_config(worker.process, loaded)
 
     async def unready(self) -> list[str]:
-        """Why clients cannot be served: what living workers say, or that there is none."""
+        """The reasons why clients cannot be served, as living workers give them, or that there is none."""
         answers = await self._ask_all("/readyz")
         return _said(answers, "reasons") if answers else ["no worker is running"]
 
@@ -159,12 +159,12 @@ class Supervisor:
         return merge_status(list(answers.values())) | {"pid": os.getpid(), "workers": rows}
 
     async def topics(self) -> Facts:
-        """The managed topics as the worker that knows most tells them."""
+        """The managed topics, from the worker that knows most."""
         pages = await self._ask_all("/topics")
         return best_view([json.loads(body) for body in pages.values()]) or NO_WORKER
 
     async def topic(self, name: str) -> Facts | None:
-        """A managed topic as the worker that knows most tells it; None: no worker knows it."""
+        """A managed topic, from the worker that knows most; None: no worker knows it."""
         pages = await self._ask_all(f"{TOPIC_PREFIX}{urllib.parse.quote(name, safe='')}")
         return best_view([json.loads(body) for body in pages.values()])
 

@@ -42,7 +42,7 @@ Aborted = dict[tuple[int, int], FetchResponseAbortedTransaction]
 
 
 class _Past(NamedTuple):
-    """What a client is given of a partition's log from before the topic was managed."""
+    """The part of a partition's log from before the topic was managed that a client gets."""
 
     topic: str
     partition: int

@@ -70,7 +70,7 @@ class FetchSession:
 
     @property
     def count(self) -> int:
-        """How many partitions it names."""
+        """The number of partitions that the session names."""
         return sum(len(each.rows) for each in self._topics.values())
 
     def advance(self) -> None:
@@ -137,15 +137,15 @@ class FetchSession:
 
 
 class KeptFetches:
-    """What is kept of one connection."""
+    """The fetch state that is kept for one connection."""
 
     __slots__ = ("__weakref__", "named", "rests", "session")
 
     def __init__(self) -> None:
         self.rests: Rests | None = None
-        """Of the last request that names all its partitions; None while one is under way."""
+        """The rests of the last request that names all its partitions; None while one is under way."""
         self.named: Mapping[str | UUID, NamedRows] | None = None
-        """By topic, how that request has named them; None while one is under way."""
+        """The rows by which that request has named them, by topic; None while one is under way."""
         self.session: FetchSession | None = None
 
     def take_rests(self, asked: AskedFetch) -> Rests | None:

@@ -27,16 +27,16 @@ _STARTS_SECONDS: Final = 1.0
 
 @dataclass(slots=True)
 class GateTally:
-    """What gating counts; every number only rises but those that say "now"."""
+    """The counts of gating. Every number only rises but those that say "now"."""
 
     holds: Counter[str] = field(default_factory=Counter[str])
-    """By topic, partitions of Fetch requests that were held."""
+    """The partitions of Fetch requests that were held, by topic."""
     held_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict[str, float](float))
-    """By topic, how long in all."""
+    """The seconds for which they were held in all, by topic."""
     held: int = 0
-    """Of requests under way, now."""
+    """The partitions of requests under way that are held now."""
     refused: Counter[str] = field(default_factory=Counter[str])
-    """By topic, partitions of Fetch requests whose clients believed in another number of undeleted partitions."""
+    """The partitions of Fetch requests whose clients had another number of undeleted partitions, by topic."""
 
 
 class Reader:

@@ -14,16 +14,16 @@ from kordon.proxy.reads.logs import PartitionLog
 
 
 class StreamHome(NamedTuple):
-    """Where a stream is now written and delivered."""
+    """The place where a stream is now written and delivered."""
 
     stream: Stream
     stay: Stay
     log: PartitionLog
-    """Of its physical partition."""
+    """The log of its physical partition."""
     least: int
     """The lowest virtual offset that is read there."""
     delta: int
-    """From physical to virtual offsets."""
+    """The number that is added to a physical offset to get the virtual one."""
     is_first: bool
     """Whether it has lived nowhere else."""
 

@@ -26,14 +26,14 @@ _MOST_OPENED_BYTES: Final = 1024 * 1024
 
 @dataclass(slots=True)
 class Indexed:
-    """What the records hold, by owner."""
+    """The batches that the records hold, by owner."""
 
     end: int
     """The offset after the last batch that was looked at."""
     leader_epoch: int = -1
-    """Of that batch; -1: there was none."""
+    """The leader epoch of that batch; -1: there was no batch."""
     entries: dict[int, list[ServedBatch]] = field(default_factory=dict[int, list[ServedBatch]])
-    """By virtual partition."""
+    """The batches by virtual partition."""
     bypassed: int = 0
     """Batches of writers that went around Kordon."""
     opened_bytes: int = 0
@@ -54,7 +54,7 @@ class Indexer:
 
     def __init__(self, topic: str, tenancy: AnyTenancy, v_count: int, tally: ReadTally, opener: Opener) -> None:
         self.partition = tenancy.partition
-        """The physical one."""
+        """The physical partition."""
         self._topic = topic
         self._tenancy = tenancy
         self._v_count = v_count

@@ -26,15 +26,15 @@ _MOST_PASSED: Final = 1_000
 
 @dataclass(slots=True)
 class ReadSoFar:
-    """What a reader got of one stay, and its position there."""
+    """The records of one stay that a reader got, and its position there."""
 
     position: int
-    """In the physical partition: all before it has been looked at."""
+    """The position in the physical partition. Everything before it has been looked at."""
     entries: list[ServedBatch] = field(default_factory=list[ServedBatch])
-    """In order."""
+    """The batches in order."""
     size_bytes: int = 0
     leader_epoch: int = -1
-    """The physical one of the last batch that was looked at; -1: there was none."""
+    """The physical leader epoch of the last batch that was looked at; -1: there was no batch."""
     is_full: bool = False
     """Whether more would not fit."""
     undecided: Batch | None = None
@@ -57,7 +57,7 @@ class KeptViews:
 
     def __init__(self, cache: ViewCache, tally: ReadTally) -> None:
         self.span = 0
-        """Offsets in the view that came last."""
+        """The offsets in the view that came last."""
         self._cache = cache
         self._tally = tally
         self._scanned = Scanned()

@@ -20,11 +20,11 @@ class LogEnd(NamedTuple):
 
     offset: int
     leader_epoch: int
-    """Of the leader that told it; -1: it has not said."""
+    """The epoch of the leader that told it; -1: the leader has not told its epoch."""
 
 
 class LogEnds:
-    """What leaders say of physical partitions."""
+    """The ends of physical partitions, as leaders tell them."""
 
     def __init__(self, links: BrokerConnections, leaders: Leaders) -> None:
         self._leaders = leaders

@@ -35,9 +35,9 @@ class _TopicLogs:
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.logs: dict[int, PartitionLog] = {}
-        """By `log_read_by`."""
+        """The logs by `log_read_by`."""
         self.homes: TopicHomes | None = None
-        """Of its streams, in these logs; None: nobody has asked, or the logs have changed since."""
+        """The homes of its streams in these logs; None: nobody has asked, or the logs have changed since."""
         self._tenancies: Mapping[int, Tenancy] = tenancies(layout)
 
     def tenancy(self, log: int) -> AnyTenancy:

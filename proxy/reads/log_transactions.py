@@ -56,14 +56,14 @@ class _Awaited(NamedTuple):
 
 @dataclass(slots=True)
 class _Alone:
-    """What is read again from a batch on, for its producer alone."""
+    """The part of a log that is read again from a batch on, for its producer alone."""
 
     index: EventIndex
-    """Of the producer's events only."""
+    """The index of the producer's events only."""
     asked: float
-    """When a reader waited for it last, in monotonic seconds."""
+    """The time when a reader last waited for it, in monotonic seconds."""
     asked_to: int = -1
-    """Up to where it had been read by then."""
+    """The offset up to which it had been read by then."""
     is_done: bool = False
     """Whether it has decided what it was made for."""
 

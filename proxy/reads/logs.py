@@ -53,7 +53,7 @@ class PartitionLog:
         transactions: LogTransactions | None = None,
     ) -> None:
         self.partition = indexer.partition
-        """The physical one."""
+        """The physical partition."""
         self.views = KeptViews(cache, tally)
         self.high_watermark: int | None = None
         """As a broker said last; None: not known."""

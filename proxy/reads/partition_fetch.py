@@ -41,7 +41,7 @@ _RETRIED: Final = frozenset(
 
 
 class PartitionFetch:
-    """What one request gets of one partition."""
+    """The part of one request for one partition."""
 
     def __init__(
         self,

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class ReadTally:
-    """What reading of managed topics counts; every number only rises but those that say "now"."""
+    """The counts of reading managed topics. Every number only rises but those that say "now"."""
 
     pulled_bytes: int = 0
-    """Records read from brokers."""
+    """The bytes of records that were read from brokers."""
     served_bytes: int = 0
     """Records given to clients, fillers not among them; pulled over served is the read amplification."""
     hits: int = 0
     """Looks into the cache that found what was wanted; hits over hits and misses is the hit ratio."""
     misses: int = 0
     cached_bytes: int = 0
-    """Now."""
+    """The bytes that are kept now."""
     starts: int = 0
     """How often the start of a physical log was found to be another one: what readers were told of it is old then."""
     bypassed: Counter[str] = field(default_factory=Counter[str])

@@ -40,9 +40,9 @@ class LogSegmentView:
     end: int
     """Offsets [start, end): all batches in between are here."""
     entries: dict[int, list[ServedBatch]]
-    """By virtual partition."""
+    """The batches by virtual partition."""
     leader_epoch: int
-    """The physical one, of the last batch."""
+    """The physical leader epoch of the last batch."""
     size_bytes: int
     forget: Callable[[LogSegmentView], None]
     """Called when the cache lets it go."""
@@ -51,12 +51,12 @@ class LogSegmentView:
     unsent: set[int] = field(init=False)
     """Virtual partitions whose last batch here has not been sent to anybody."""
     touched: float = 0.0
-    """When somebody has read it last, in seconds of the monotonic clock."""
+    """The time when a reader last used it, in seconds of the monotonic clock."""
 
     def __post_init__(self) -> None:
         self.unsent = set(self.entries)
 
     @property
     def last(self) -> dict[int, int]:
-        """By virtual partition, the end of its last batch."""
+        """The end of the last batch of each virtual partition."""
         return {v: entries[-1].next_offset for v, entries in self.entries.items()}

@@ -39,7 +39,7 @@ VirtualPlace: TypeAlias = tuple[str, int]
 
 
 class ReadAhead(NamedTuple):
-    """What was read of a partition from an offset on."""
+    """The batches of a partition that were read from an offset on."""
 
     end: int
     """All before it was looked at."""

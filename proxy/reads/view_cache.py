@@ -51,7 +51,7 @@ class ViewCache:
             self.drop(first)
 
     def touch(self, view: LogSegmentView, *, is_new: bool = False) -> None:
-        """Somebody reads it."""
+        """Notes that a reader uses a view."""
         view.touched = time.monotonic()
         if self._take_out(view) or is_new:
             (self._unsent if view.unsent else self._sent)[view] = None

@@ -90,7 +90,7 @@ class LateWork:
         self._start(self._decide(decide), name="decide on a large request")
 
     def cancel(self) -> None:
-        """Ends all of it."""
+        """Ends all late work."""
         for task in self._running:
             task.cancel()
         begun, self._begun = self._begun, {}

@@ -21,7 +21,7 @@ _SERVER_NAME: Final = "kordon_server_name"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a connection leads."""
+    """The target of a connection."""
 
     node_id: int | None
     addresses: list[HostPort]
@@ -31,7 +31,7 @@ class Target:
 
 
 class Listener:
-    """One port."""
+    """A port on which a worker listens."""
 
     def __init__(self, role: str, node_id: int | None, topology: Topology, sni: Sni | None) -> None:
         self.role = role

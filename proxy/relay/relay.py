@@ -92,7 +92,7 @@ class _End(SocketEnd, ABC):
     @property
     @abstractmethod
     def other(self) -> SocketEnd:
-        """Where what is read here goes."""
+        """The end to which the bytes from this end go."""
 
     def buffer_updated(self, nbytes: int) -> None:
         if clock_gettime(CLOCK_BOOTTIME) > self._wakefulness.asleep_after and not self._wakefulness.look():

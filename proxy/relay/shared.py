@@ -22,13 +22,13 @@ from kordon.proxy.runtime.turns import Turns
 
 @dataclass(slots=True)
 class Shared:
-    """What every connection of a worker uses."""
+    """The parts that every connection of a worker uses."""
 
     config: Config
     """As it stands; a reload replaces it, open connections keep their limits."""
     tally: Tally
     topology: Topology
-    """Where brokers are."""
+    """The addresses of brokers."""
     dialer: Dialer
     advertised_at: Callable[[socket], Advertised]
     """Returns what the client behind a socket is told in place of the brokers' addresses."""

@@ -80,7 +80,7 @@ def histogram(name: str, read: Callable[[T], Value], help_text: str, *labels: st
 
 
 class Collected(Protocol):
-    """What `Metrics` shows."""
+    """The families that `Metrics` shows."""
 
     def collect(self) -> Iterator[Metric]:
         """Yields families, as they stand now."""

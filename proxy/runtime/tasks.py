@@ -35,7 +35,7 @@ class _Failure(NamedTuple):
 
 
 class Failures:
-    """What failed of the background work of this process, whoever owns it.
+    """The failures of the background work of this process, whoever owns it.
 
     Attributes:
         counts: The failures by the name of kept work. All other work is counted together under `PASSING`.

@@ -67,11 +67,11 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIsNew:
-    """What is new."""
+    """The differences from a former audit."""
 
     former: Former
     verdict: RuleVerdict
-    """Of what is new alone."""
+    """The verdict of the new findings alone."""
     marks: Mapping[str, Mark]
     """How findings differ, by id."""
     gone: Sequence[Gone]

@@ -41,7 +41,7 @@ _HEADLINES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadSpan:
-    """What was read, in numbers."""
+    """The amount that was read."""
 
     first_ms: int | None
     last_ms: int | None
@@ -56,7 +56,7 @@ class ReadSpan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What the page says."""
+    """The contents of the page."""
 
     verdict: RuleVerdict
     headline: str
