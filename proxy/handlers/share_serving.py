@@ -42,6 +42,8 @@ _SLICE_SECONDS: Final = 1.0
 """For which a request waits at once: locks that expire ring no bell."""
 _OTHERS_SECONDS: Final = 0.1
 """For which it waits at most where the session has partitions that the broker has."""
+_SPARE_SECONDS: Final = 0.25
+"""Before records have to be on their way: what is not read by then holds up no other partition of the request."""
 _PASSED_OFFSETS: Final = 10_000
 """Without a record: the log says of so many at once that they are done."""
 _UNAVAILABLE: Final = Code.NOT_LEADER_OR_FOLLOWER
@@ -74,6 +76,8 @@ class ServedPartition:
     message: str | None = None
     records: list[bytes] = field(default_factory=list[bytes])
     given: Sequence[GivenRecord] = ()
+    send_before: float = 0.0
+    """As `Acquired.send_before`, of what is given."""
 
 
 class OpenedGroup(NamedTuple):
@@ -242,7 +246,19 @@ class ShareServing:
                 session.held.add(each.which)
                 tries.append(self._acquire(session, group, each, wish))
         await asyncio.gather(*tries)
+        for each in open_:
+            if each.given:
+                self._give_in_time(session, each)
         return any(each.given for each in open_)
+
+    def _give_in_time(self, session: ShareSession, served: ServedPartition) -> None:
+        """Takes back what was locked too long ago, be it that another partition has taken so long (KEY-IN-HAND)."""
+        if clock() > served.send_before:
+            served.partition.not_sent(session.name, served.given)
+            served.records, served.given = [], ()
+        elif self._journal.is_on:
+            sharer = _sharer(session, served.partition, served.topic.name)
+            self._journal.note(share_given(sharer, served.given))
 
     async def _acquire(self, session: ShareSession, group: OpenedGroup, served: ServedPartition, wish: Wish) -> None:
         try:
@@ -254,28 +270,29 @@ class ShareServing:
         if acquired.records:
             served.partition.free.wake()
             await self._fill(session, group, served, acquired)
-            if self._journal.is_on and served.given:
-                sharer = _sharer(session, served.partition, served.topic.name)
-                self._journal.note(share_given(sharer, served.given))
 
     async def _fill(
         self, session: ShareSession, group: OpenedGroup, served: ServedPartition, acquired: Acquired
     ) -> None:
-        """Adds the bytes of records; what cannot be had in time is given again when its lock has expired."""
+        """Adds the bytes of records. What cannot be read is given again when its lock has expired."""
         pieces, left = served.ahead.pick({each.offset for each in acquired.records})
         where = (served.topic.name, served.which.number)
-        while left:
-            first = min(left)
-            rows = await self._reads.read_ahead({where: first}, wait_ms=0, is_committed=group.config.is_committed)
-            more, still = self._reads.pick(rows[where], first, left)
-            if still == left:
-                break
-            pieces, left = [*pieces, *more], still
-        had = [each for each in acquired.records if each.offset not in left]
-        if clock() <= acquired.send_before:
-            served.records, served.given = sorted(pieces, key=_base_offset), had
-        else:
-            served.partition.not_sent(session.name, had)
+        try:
+            while left:
+                first = min(left)
+                async with asyncio.timeout(acquired.send_before - _SPARE_SECONDS - clock()):
+                    rows = await self._reads.read_ahead(
+                        {where: first}, wait_ms=0, is_committed=group.config.is_committed
+                    )
+                more, still = self._reads.pick(rows[where], first, left)
+                if still == left:
+                    break
+                pieces, left = [*pieces, *more], still
+        except TimeoutError:
+            served.partition.not_sent(session.name, [each for each in acquired.records if each.offset in left])
+        served.records = sorted(pieces, key=_base_offset)
+        served.given = [each for each in acquired.records if each.offset not in left]
+        served.send_before = acquired.send_before
 
     async def _look(self, group: OpenedGroup, served: Sequence[ServedPartition], seconds: float) -> bool:
         """Reads on, and waits until there is something new; returns whether there may be."""
