@@ -89,7 +89,7 @@ class TransactionAbortableError(BrokerResponseError):
 
     errno = 120
     message = "TRANSACTION_ABORTABLE"
-    description = "The transaction cannot go on, and nothing of it is committed: abort it, and do its work again."
+    description = "The transaction cannot continue, and nothing of it is committed: abort it, and do its work again."
 
     def __init__(self, *said: object) -> None:
         super().__init__(*(said or (self.description,)))

@@ -99,21 +99,21 @@ def _options(command: _Command) -> _Command:
                 type=click.FloatRange(min=0),
                 default=10.0,
                 show_default=True,
-                help="So long, in decisions' time, is waited for what must still come.",
+                help="The time, by the decisions' clock, to wait for what must still come.",
             ),
             click.option(
                 "--trigger-seconds",
                 type=click.FloatRange(min=0),
                 default=60.0,
                 show_default=True,
-                help="From one micro-batch to the next, at least.",
+                help="The least time between two micro-batches.",
             ),
             click.option(
                 "--max-mb",
                 type=click.IntRange(min=1),
                 default=1024,
                 show_default=True,
-                help="Topic data in a micro-batch, about.",
+                help="The approximate amount of topic data in a micro-batch.",
             ),
             click.option(
                 "--max-decisions",
@@ -129,7 +129,7 @@ def _options(command: _Command) -> _Command:
                 show_default=True,
                 help="Open one of so many batches, to see that keys are where they belong; 0: none.",
             ),
-            click.option("--metrics-address", metavar="HOST:PORT", help="Where /metrics is; without it there is none."),
+            click.option("--metrics-address", metavar="HOST:PORT", help="The address of /metrics; none unless given."),
             click.option(
                 "--findings-topic",
                 metavar="NAME",
@@ -191,7 +191,7 @@ def run(**given: Any) -> None:
     except CannotCheck as error:
         _fail(str(error))
     except (_Ended, KeyboardInterrupt):
-        _fail("the audit was ended before it was done; it goes on where it was when it is begun again")
+        _fail("the audit was ended before it was done; the next run continues where it was")
     except click.ClickException:
         raise
     except Exception as error:  # no verdict, whatever it is: Python's own exit code would be one

@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bootstrap", required=True, help="host:port of a Kordon or a broker")
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--count", type=int, help="ends after so many orders; by default it goes on")
+    parser.add_argument("--count", type=int, help="ends after so many orders; by default it continues")
     parser.add_argument("--group", default="orders", help="of all that share the work")
     told = parser.parse_args()
     orders = asyncio.run(handle_orders(told.bootstrap, told.topic, told.count, told.group))

@@ -155,7 +155,7 @@ class Holding:
             await _repeated(lambda: self._store.write(claims, member))
             tenure.claimed()
         except CommitFailedError as error:
-            _log.info("The partitions have gone on to other members before this one has begun: %s", error)
+            _log.info("The partitions went to other members before this one had begun: %s", error)
             self._rejoin()
         except KafkaError as error:
             _log.error("Source partitions %s cannot be begun with: %s", sorted(partitions), error)

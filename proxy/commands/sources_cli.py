@@ -48,7 +48,7 @@ def sources() -> None:
 
 @sources.command()
 @click.argument("topic")
-@click.option("--partitions", type=_partitions, required=True, help="How many parts the source has.")
+@click.option("--partitions", type=_partitions, required=True, help="The number of parts of the source.")
 @_target_options
 def create(topic: str, partitions: int, **target: Unpack[TargetFlags]) -> None:
     """Creates the source topic TOPIC. It has no records: its partitions stand for the parts of the source.
@@ -111,10 +111,10 @@ def describe(topic: str, group: str | None, **target: Unpack[TargetFlags]) -> No
 
 @sources.command()
 @click.argument("topic")
-@click.option("--partitions", type=_partitions, help="How many parts the source has from now on; more than before.")
+@click.option("--partitions", type=_partitions, help="The new number of parts of the source; more than before.")
 @click.option("--group", metavar="GROUP", help="The group of --restart-at.  [default: the name of the topic]")
 @click.option("--partition", type=click.IntRange(0), help="The source partition of --restart-at.")
-@click.option("--restart-at", "point", metavar="POINT", help="Where the group continues; it has no members now.")
+@click.option("--restart-at", "point", metavar="POINT", help="Where the group continues. It must have no members.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_target_options
 def alter(
@@ -160,7 +160,7 @@ def _set_point(topic: str, group: str, partition: int, point: str, *, yes: bool,
         if not yes and row is not None:
             known = row.trouble or _text(row)
             click.echo(shown(f"{topic}-{partition} of group {group} is at {known}"))
-            click.echo(shown(f"it is to go on at {point[:_POINT_CHARACTERS]}"))
+            click.echo(shown(f"it is to continue at {point[:_POINT_CHARACTERS]}"))
             click.echo("An earlier point has data written again, and a later one has data left out.")
             click.confirm("Continue?", abort=True)
         return await client.set_point(found, partition, point)

@@ -161,7 +161,7 @@ def downstream_tls(listen: Listen) -> Iterator[ConfigFinding]:
         return
     tls, section = listen.tls, ("listen", "tls")
     if tls.client_auth != "none" and tls.client_ca is None:
-        what = f"{tls.client_auth} needs client_ca: whose certificates are to be trusted?"
+        what = f"{tls.client_auth} needs client_ca, the authorities that sign clients' certificates"
         yield ConfigFinding((*section, "client_auth"), what)
     if tls.client_auth == "none" and tls.client_ca is not None:
         what = "has no effect with client_auth none; set client_auth: required (or requested)"
@@ -340,7 +340,7 @@ def _authorities(option: Key, file: Path) -> Iterator[ConfigFinding]:
     now = datetime.now(UTC)
     if all(certificate.not_after < now for certificate in certificates):
         last = max(certificate.not_after for certificate in certificates)
-        yield ConfigFinding(option, f"{file} expired on {last:%Y-%m-%d}; nobody it signed will be trusted")
+        yield ConfigFinding(option, f"{file} expired on {last:%Y-%m-%d}; no certificate that it signed will be trusted")
 
 
 def _lifetime(option: Key, file: Path, not_before: datetime, not_after: datetime) -> Iterator[ConfigFinding]:

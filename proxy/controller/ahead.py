@@ -40,7 +40,7 @@ _PARTITIONS_AT_ONCE: Final = 4
 _BATCHES_OF_A_TURN: Final = 2_000
 _RECORDS_OF_A_COMMIT: Final = 2
 MOVES_ON: Final = (
-    "a writer that goes round Kordon went on writing to it while its writes were held; have it write through Kordon"
+    "a writer that goes around Kordon wrote to it while its writes were held; have it write through Kordon"
 )
 TOO_FAST: Final = (
     "its producers write faster, or appear in greater numbers, than Kordon can keep up with; "

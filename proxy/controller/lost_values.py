@@ -52,7 +52,7 @@ class LostValues:
         """
         if len(self.doubts.unsearched) > MOST_DOUBTS:
             raise UpstreamUnavailable(
-                f"Kordon is still looking for the last values of {MOST_DOUBTS} keys, and takes no more"
+                f"Kordon is still looking for the last values of {MOST_DOUBTS} keys, and accepts no more"
             )
         for record in records:
             if record.key is not None:

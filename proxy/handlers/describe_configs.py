@@ -44,12 +44,12 @@ _TOPIC: Final = 2
 _DYNAMIC_TOPIC_CONFIG, _DEFAULT_CONFIG = 1, 5
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 """ConfigType of DescribeConfigs (KIP-569)."""
-_ORDERED: Final = "Whether a key is delivered only after all that was written of it before, wherever that is."
-_STATE: Final = "What goes on with the topic, what it waits for, and how long at most."
+_ORDERED: Final = "Whether a key's record is delivered only after all its earlier records, wherever they are."
+_STATE: Final = "The topic's state, what it waits for, and for how long at most."
 _SOURCE: Final = "Whether the topic takes no records: its partitions stand for those of a source of producers."
-_CLEANED: Final = "Whether old values of keys are taken out of partitions that they have left; compaction needs it."
-_SHARED: Final = "What share groups get one after the other: nothing, the records of a key or of a virtual partition."
-_POISONED: Final = "Whether a record that a share group was given as often as may be is done with, or holds others up."
+_CLEANED: Final = "Whether old values of keys are removed from partitions that the keys have left; compaction needs it."
+_SHARED: Final = "What share groups get in order: nothing, the records of a key or those of a virtual partition."
+_POISONED: Final = "Whether a record that a share group was given the most times counts as done, or holds others up."
 
 
 class DescribeConfigs(TranslatedApi[Request, Response]):
@@ -86,9 +86,9 @@ class DescribeConfigs(TranslatedApi[Request, Response]):
 def _configs(layout: Layout) -> list[Config]:
     return [
         _config(VIRTUAL_PARTITIONS, layout.v_count, "Partitions that clients see.", read_only=False),
-        _config(UNDELETED_PARTITION_COUNT, layout.u, "Partitions of the brokers that are written to.", read_only=True),
-        _config(INITIAL_PARTITION_COUNT, layout.n, "Partitions at first, and at least.", read_only=True),
-        _config(LAYOUT_EPOCH, layout.epoch, "How often the layout has changed.", read_only=True),
+        _config(UNDELETED_PARTITION_COUNT, layout.u, "The brokers' partitions that get writes.", read_only=True),
+        _config(INITIAL_PARTITION_COUNT, layout.n, "The partitions at first, which are the least.", read_only=True),
+        _config(LAYOUT_EPOCH, layout.epoch, "The number of changes of the layout.", read_only=True),
         _boolean(ORDERED_DELIVERY, layout.ordered_delivery, _ORDERED, default=True),
         _boolean(JANITOR, layout.janitor, _CLEANED, default=False),
         _word(SHARE_ORDER, layout.share.order, _SHARED, default=DEFAULT.order),

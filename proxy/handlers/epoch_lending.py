@@ -142,9 +142,9 @@ class EpochLending:
         for _ in range(_ROUNDS):
             await kept.read_to_end()
             if kept.table.is_unreadable(key):
-                return _unavailable("a later version of Kordon has written of it; upgrade this one")
+                return _unavailable("a later version of Kordon has written its record; upgrade this one")
             if kept.table.is_full_for(key):
-                why = f"{len(kept.table)} transactional ids are known, and no more are taken up"
+                why = f"{len(kept.table)} transactional ids are known, and no more are recorded"
                 return await self._unrecorded(call, why) if given is None else _unavailable(why)
             may_take_over = kept.table.may_take_over(key, self._clock())
             decision = lent_epochs.decide(kept.table.lent(key), claim, may_take_over=may_take_over)

@@ -49,7 +49,7 @@ MOST_NUMBERS: Final = 20_000
 _CURES: Final = {
     "no_point": "the commit has no restart point: keep consumers out of the group of a source, or set "
     "enable.auto.commit=false; kordon sources alter sets a restart point",
-    "lower_number": "the group has a later restart point: whoever commits this is not the partition's owner any more. "
+    "lower_number": "the group has a later restart point: this member no longer owns the partition. "
     "kordon sources alter sets a restart point on purpose",
 }
 _FETCH_ROUTE: Final = next(each for each in verdicts.ROUTES if (each.api.key, each.version) == (apis.OFFSET_FETCH, 7))

@@ -41,7 +41,7 @@ def records_lost(layout: Layout, now_ms: int) -> FindingRecord:
     logs = "; ".join(_loss(layout, q, offset) for q, offset in sorted(shortened.items()))
     text = (
         f"{layout.topic}: {logs}. An unclean leader election does so, or a log that came back empty. Consumers are"
-        f" moved on over what is missing; writes go on behind it, under layout epoch {layout.epoch}"
+        f" moved past the missing records; writes continue behind them, under layout epoch {layout.epoch}"
     )
     return FindingRecord("records_lost", layout.topic, text, now_ms)
 
@@ -61,7 +61,7 @@ def not_mended(layout: Layout, shortened: Mapping[int, int], why: str, now_ms: i
     )
     text = (
         f"{layout.topic}: {logs}. It is not mended: {why}. Writes to these partitions are refused until their logs"
-        " reach again where their layout begins; all else of the topic goes on. Move to another topic"
+        " reach again where their layout begins; the rest of the topic continues. Move to another topic"
     )
     return FindingRecord("not_mended", layout.topic, text, now_ms)
 

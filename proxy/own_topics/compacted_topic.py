@@ -78,7 +78,7 @@ class CompactedTopic:
 
     def _problem(self, partitions: int, found: Mapping[str, str | None]) -> str | None:
         if partitions != self.partitions and not (self.may_have_more and partitions > self.partitions):
-            cure = f"; delete it, and Kordon makes it anew: {self.when_lost}" if self.when_lost else ""
+            cure = f"; delete it, and Kordon makes it again: {self.when_lost}" if self.when_lost else ""
             cure = "; add partitions" if self.may_have_more else cure
             return f"has {partitions} partitions, and must have {self.partitions}{cure}"
         policy, wanted = found.get(_POLICY) or "", self.own_configs.get(_POLICY, "compact")
@@ -114,7 +114,7 @@ INDIVIDUAL_COMMITS: Final = CompactedTopic(
         "retention.bytes": "-1",
         "segment.bytes": str(10 * 1024 * 1024),  # individual.commit.log.segment.bytes of KIP-X
     },
-    when_lost="groups go on where their coordinators have them",
+    when_lost="groups continue where their coordinators have them",
 )
 """What members of groups have done, offset by offset (`ordering/claim_records.py`)."""
 SHARE_GROUPS: Final = CompactedTopic(

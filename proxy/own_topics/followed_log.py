@@ -263,7 +263,7 @@ class FollowedLog:
                 log.warning(
                     f"{self._topic.purpose}_unavailable",
                     error=str(error),
-                    cure="give Kordon its rights to topics __kordon.* (docs/security.md), or see to the brokers",
+                    cure="give Kordon its rights to topics __kordon.* (docs/security.md), or check the brokers",
                     retry_seconds=wait,
                 )
             finally:

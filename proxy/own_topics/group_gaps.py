@@ -88,8 +88,8 @@ async def open_ranges(brokers: Brokers, group_id: str) -> list[OpenRanges]:
     places = [(key, place) for key, place in places if place.incarnation]
     if not places:
         raise NoClaims(
-            f"nothing is known of group {group_id}: no member has committed single offsets in the last six days. See "
-            "whether the name is right, and whether its members' proxies have ordering.individual_commits"
+            f"nothing is known of group {group_id}: no member has committed single offsets in the last six days. Check "
+            "the name, and whether its members' proxies have ordering.individual_commits"
         )
     names, holders = await _names(brokers), await _holders(brokers, group_id)
     rows = [_row(key, place, claims, names, holders) for key, place in places if place.done.ranges]

@@ -158,10 +158,10 @@ class LayoutsCheck:
             if q not in living and ends[q]:
                 self._object(topic, f"partition {q} has had {ends[q]} records, and the layout does not know it")
             elif q not in living:
-                self._note(topic, f"partition {q} is empty, and the layout does not know it: a growth was given up")
+                self._note(topic, f"partition {q} is empty, and the layout does not know it: a growth was abandoned")
             elif (bound := bounds.get(q)) is not None and ends[q] < bound.offset:
                 lost = f"the log of partition {q} ends at {ends[q]}, below the cut at {bound.offset}"
-                self._note(topic, f"{lost}: an unclean election took records, and Kordon mends that when it starts")
+                self._note(topic, f"{lost}: an unclean election removed records, and Kordon mends that when it starts")
             elif ends[q] < told.get(q, 0):
                 self._note(
                     topic, f"the log of partition {q} ends at {ends[q]}, and ended at {told[q]} before the backup"

@@ -56,8 +56,8 @@ _RETRY_SECONDS: Final = 0.005
 _REDIAL_SECONDS: Final = 0.2
 _FENCED: Final = frozenset({Code.INVALID_PRODUCER_EPOCH, Code.PRODUCER_FENCED})
 _FORGOTTEN: Final = (
-    "brokers have forgotten it, because no layout has changed for transactional.id.expiration.ms; whoever leads begins"
-    " anew, and nobody needs to do anything"
+    "brokers have forgotten it, because no layout has changed for transactional.id.expiration.ms; the controller"
+    " begins again, and no action is needed"
 )
 """What is said of the transactional id. A former controller cannot write under it either (ONE-CONTROLLER)."""
 _COORDINATOR_MOVED: Final = frozenset({Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE})

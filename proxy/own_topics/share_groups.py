@@ -102,7 +102,7 @@ class ShareGroups:
             log.warning(
                 "share_groups_not_prepared",
                 error=str(error),
-                cure="give Kordon its rights to topics __kordon.* (docs/security.md), or see to the brokers",
+                cure="give Kordon its rights to topics __kordon.* (docs/security.md), or check the brokers",
             )
 
     async def _older(self, partition: int) -> Collection[str]:

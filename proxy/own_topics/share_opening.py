@@ -83,7 +83,7 @@ class LogOpening:
                 log.warning(
                     "share_groups_not_opened",
                     error=str(error),
-                    cure="see to the brokers; until they list their groups, no share group begins",
+                    cure="check the brokers; until they list their groups, no share group begins",
                     retry_seconds=_RETRY_SECONDS,
                 )
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -59,7 +59,7 @@ class Wishing:
             async with asyncio.timeout_at(until):
                 return await outcome
         except TimeoutError:
-            detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; the controller goes on with it"
+            detail = f"{wish.kind} {wish.topic}: not done within {WISH_SECONDS:g} s; the controller continues with it"
             raise UpstreamUnavailable(detail) from None
         finally:
             del self._outcomes[wish_id]

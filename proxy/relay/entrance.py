@@ -46,7 +46,7 @@ async def hear(sock: socket.socket, seconds: float) -> None:
             await heard.wait()
         first = sock.recv(1, socket.MSG_PEEK)
     except TimeoutError:
-        detail = "the client said nothing within limits.handshake_ms"
+        detail = "the client sent nothing within limits.handshake_ms"
         raise TurnedAway(CloseCause.HANDSHAKE_TIMEOUT, detail) from None
     except OSError as error:
         raise TurnedAway(CloseCause.NETWORK_ERROR, explain(error)) from error
