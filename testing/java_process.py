@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import socket
 import subprocess
@@ -128,8 +129,10 @@ class JavaProcess:
             self._output = None
 
     def pause(self) -> None:
+        """Stops it, and waits until none of its threads runs any more."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED)
 
     def resume(self) -> None:
         if self._process is not None:

@@ -57,12 +57,12 @@ def values(records: list[Got]) -> list[str]:
 def test_a_keys_next_record_is_given_when_the_one_before_is_done(proxies: list[ProxyProcess]) -> None:
     """Also to another member, by another proxy; other keys, and records without a key, wait for nothing."""
     one, two = proxies
-    create_managed(one.bootstrap, "in-order")
-    write(one, "in-order", ("a", "a1"), ("a", "a2"), ("b", "b1"), ("", "n1"), ("", "n2"), ("b", "b2"), ("a", "a3"))
+    create_managed(one.bootstrap, "share-order")
+    write(one, "share-order", ("a", "a1"), ("a", "a2"), ("b", "b1"), ("", "n1"), ("", "n2"), ("b", "b2"), ("a", "a3"))
     group = new_group(one)
     with ShareMember(one.bootstrap, group) as first, ShareMember(two.bootstrap, group) as second:
-        [topic_id] = first.join("in-order")
-        second.join("in-order")
+        [topic_id] = first.join("share-order")
+        second.join("share-order")
         had = first.take(least=4, named={topic_id: [3]})
         assert values(had) == ["a1", "b1", "n1", "n2"]
         assert given(second.fetch({topic_id: [3]})) == []
@@ -77,11 +77,11 @@ def test_a_keys_next_record_is_given_when_the_one_before_is_done(proxies: list[P
 def test_what_is_released_comes_again_first_and_counts(proxies: list[ProxyProcess]) -> None:
     """A member that was given a record twice is told so; it may renew it; nobody else may say anything of it."""
     one, two = proxies
-    create_managed(one.bootstrap, "released")
-    write(one, "released", ("a", "a1"), ("a", "a2"))
+    create_managed(one.bootstrap, "share-released")
+    write(one, "share-released", ("a", "a1"), ("a", "a2"))
     group = new_group(one)
     with ShareMember(one.bootstrap, group) as first, ShareMember(two.bootstrap, group) as second:
-        [topic_id] = first.join("released")
+        [topic_id] = first.join("share-released")
         [had] = first.take(named={topic_id: [3]})
         assert given(second.fetch({topic_id: [3]})) == []
         assert errors(second.fetch(said=[(had, ACCEPT)])) == [(0, Code.INVALID_RECORD_STATE)]
@@ -96,13 +96,13 @@ def test_what_is_released_comes_again_first_and_counts(proxies: list[ProxyProces
 def test_the_end_of_a_members_connection_gives_back_what_it_has(proxies: list[ProxyProcess]) -> None:
     """At once, as brokers do it, and so does the end of its session."""
     one, two = proxies
-    create_managed(one.bootstrap, "gone")
-    write(one, "gone", ("a", "a1"))
+    create_managed(one.bootstrap, "share-ends")
+    write(one, "share-ends", ("a", "a1"))
     group = new_group(one)
     with ShareMember(two.bootstrap, group) as second:
         with ShareMember(one.bootstrap, group) as first:
-            [topic_id] = first.join("gone")
-            second.join("gone")
+            [topic_id] = first.join("share-ends")
+            second.join("share-ends")
             assert values(first.take(named={topic_id: [3]})) == ["a1"]
             assert given(second.fetch({topic_id: [3]})) == []
         [had] = second.take()
@@ -120,11 +120,11 @@ def _has(member: ShareMember) -> bool:
 def test_forged_requests_are_refused_as_brokers_do(proxies: list[ProxyProcess]) -> None:
     """Sessions of others, groups and partitions that are not there, first requests that acknowledge something."""
     one, two = proxies
-    create_managed(one.bootstrap, "forged")
-    write(one, "forged", ("a", "a1"))
+    create_managed(one.bootstrap, "share-forged")
+    write(one, "share-forged", ("a", "a1"))
     group = new_group(one)
     with ShareMember(one.bootstrap, group) as first, ShareMember(two.bootstrap, group) as forger:
-        [topic_id] = first.join("forged")
+        [topic_id] = first.join("share-forged")
         [had] = first.take(named={topic_id: [3]})
         forger.id, forger.epoch = first.id, first.epoch
         assert forger.fetch(said=[(had, ACCEPT)]).error_code == Code.SHARE_SESSION_NOT_FOUND
@@ -142,35 +142,35 @@ def test_forged_requests_are_refused_as_brokers_do(proxies: list[ProxyProcess]) 
 def test_tools_see_and_change_where_a_group_stands(proxies: list[ProxyProcess]) -> None:
     """A reset, the deletion of offsets and that of the group hold in the log of all proxies."""
     one, two = proxies
-    create_managed(one.bootstrap, "told")
-    write(one, "told", ("a", "a1"), ("a", "a2"))
+    create_managed(one.bootstrap, "share-told")
+    write(one, "share-told", ("a", "a1"), ("a", "a2"))
     group = new_group(one)
 
     def stands(proxy: ProxyProcess) -> tuple[int, int] | None:
         with PlainConnection(proxy.bootstrap) as connection:
             told = connection.ask(90, 1, {"groups": [{"group_id": group, "topics": None}]}).groups[0]
         rows = {(topic.topic_name, row.partition_index): row for topic in told.topics for row in topic.partitions}
-        row = rows.get(("told", 3))
+        row = rows.get(("share-told", 3))
         return None if row is None else (row.start_offset, row.lag)
 
     with ShareMember(one.bootstrap, group) as member:
-        [topic_id] = member.join("told")
+        [topic_id] = member.join("share-told")
         [had] = member.take(named={topic_id: [3]})
         assert errors(member.fetch(said=[(had, ACCEPT)], max_records=0)) == [(0, 0)]
         assert [stands(each) for each in proxies] == [(1, 1), (1, 1)]
         member.leave()
     fields: dict[str, Any] = {"group_id": group}
     with PlainConnection(two.bootstrap) as connection:
-        rows = [{"topic_name": "told", "partitions": [{"partition_index": 3, "start_offset": 0}]}]
+        rows = [{"topic_name": "share-told", "partitions": [{"partition_index": 3, "start_offset": 0}]}]
         told = connection.ask(91, 0, {**fields, "topics": rows})
-        assert [(t.topic_name, row.error_code) for t in told.responses for row in t.partitions] == [("told", 0)]
+        assert [(t.topic_name, row.error_code) for t in told.responses for row in t.partitions] == [("share-told", 0)]
         assert stands(one) == (0, 2)
-        told = connection.ask(92, 0, {**fields, "topics": [{"topic_name": "told"}]})
-        assert [(row.topic_name, row.error_code) for row in told.responses] == [("told", 0)]
+        told = connection.ask(92, 0, {**fields, "topics": [{"topic_name": "share-told"}]})
+        assert [(row.topic_name, row.error_code) for row in told.responses] == [("share-told", 0)]
         assert stands(one) is None
         assert connection.ask(42, 2, {"groups_names": [group]}).results[0].error_code == 0
     with ShareMember(two.bootstrap, group) as member:
-        member.join("told")
+        member.join("share-told")
         [again] = member.take(named={topic_id: [3]})
         assert (again.value, again.tries) == (b"a1", 1)
 
