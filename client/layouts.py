@@ -29,7 +29,7 @@ class TopicLayout:
     virtual_partition_count: int
     """V, by which keys are hashed, forever the same."""
     layout_epoch: int
-    """Counts the changes."""
+    """The number of changes."""
     enable_ordered_delivery: bool = True
     """Whether consumers wait for what a key was in earlier."""
     homes: tuple[int, ...] = field(init=False, repr=False, compare=False)

@@ -27,7 +27,7 @@ _LONGEST_VARINT: Final = 10
 
 
 class PickedRecord(NamedTuple):
-    """Where a record lies in its batch."""
+    """The place of a record in its batch."""
 
     offset: int
     key: bytes | None

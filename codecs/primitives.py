@@ -386,7 +386,7 @@ class Entity(Enum):
     GROUP_ID = "groupId"
     TRANSACTIONAL_ID = "transactionalId"
     RESOURCE_NAME = "resourceName"
-    """Of a topic, a group, a broker …; the field `resource_type` beside it says which."""
+    """The name of a topic, a group, a broker …; the field `resource_type` beside it says which."""
     COORDINATOR_KEY = "coordinatorKey"
     """A group or a transactional id; `key_type` says which."""
 

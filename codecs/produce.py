@@ -60,9 +60,9 @@ class TopicData(NamedTuple):
     """None in versions with names."""
     partition_data: list[PartitionData]
     undeleted_partition_count: int = -1
-    """Of a dialect client, by which it chose the partitions."""
+    """The number by which a dialect client chose the partitions."""
     layout_epoch: int = -1
-    """Of a dialect client: the layout that has this count; a later one may have it again."""
+    """The epoch of the layout that has this count for a dialect client. A later layout may have it again."""
 
 
 class ProduceRequest(NamedTuple):

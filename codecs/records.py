@@ -94,10 +94,10 @@ class BatchHeader(NamedTuple):
     attributes: int
     last_offset_delta: int
     base_timestamp: int
-    """Milliseconds since 1970."""
+    """The base timestamp, in milliseconds since 1970."""
     max_timestamp: int
     producer_id: int
-    """-1 without idempotence."""
+    """The producer id; -1: the producer is not idempotent."""
     producer_epoch: int
     base_sequence: int
     records_count: int
@@ -124,7 +124,7 @@ class BatchHeader(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Where a batch lies in a records field."""
+    """The place of a batch in a records field."""
 
     start: int
     end: int
@@ -195,7 +195,7 @@ class ControlRecord(NamedTuple):
 
     type: ControlType
     coordinator_epoch: int | None
-    """Of the transaction coordinator, for ABORT and COMMIT."""
+    """The epoch of the transaction coordinator, for ABORT and COMMIT."""
 
 
 def parse_control_batch(batch: Buffer) -> ControlRecord:

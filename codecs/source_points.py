@@ -41,7 +41,7 @@ class Point:
     text: str | None = None
     """The restart point; None where there is none."""
     owner: str = ""
-    """Whose transactions may be open: what follows the group in the transactional id. Empty: nobody's."""
+    """The owner of open transactions: what follows the group in the transactional id. Empty: there is none."""
     written_ms: int = 0
     """When this restart point was committed, by its writer's clock; milliseconds since 1970."""
 

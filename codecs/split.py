@@ -44,14 +44,14 @@ class LogBatch(NamedTuple):
     """A batch as it lies in a Fetch answer's records."""
 
     start: int
-    """First byte."""
+    """The position of its first byte."""
     end: int
     """Byte behind the last."""
     base_offset: int
     next_offset: int
     """The offset behind the batch's last."""
     producer_id: int
-    """-1 without idempotence."""
+    """The producer id; -1: the producer is not idempotent."""
     attributes: int
     leader_epoch: int
     magic: int

@@ -20,13 +20,13 @@ class State(Enum):
     """What becomes of a record in hand."""
 
     QUEUED = auto()
-    """It is not the first of its chain."""
+    """The record is not the first of its chain."""
     READY = auto()
     RUNNING = auto()
     WAITING = auto()
-    """It is to be tried again later."""
+    """The record is to be tried again later."""
     GONE = auto()
-    """It is finished, or this member's no more."""
+    """The record is finished, or no longer this member's."""
 
 
 @dataclass(slots=True, eq=False)
@@ -52,7 +52,7 @@ class Progress:
     """What is finished of a partition."""
 
     stable: int
-    """All before it."""
+    """The offset before which all records are finished."""
     ranges: Ranges = NONE
     """And these behind it."""
 
@@ -66,7 +66,7 @@ class PartitionInHand(Generic[P, R]):
     ahead: deque[Range]
     """What was finished before, behind the position."""
     entries: dict[int, RecordInHand[P, R]] = field(default_factory=dict[int, RecordInHand[P, R]])
-    """By offset, ascending."""
+    """The records in hand by offset, ascending."""
     last: dict[bytes, RecordInHand[P, R]] = field(default_factory=dict[bytes, RecordInHand[P, R]])
     """The last record of each chain."""
     size: int = 0

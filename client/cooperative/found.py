@@ -13,7 +13,7 @@ class Found:
     """What a group knows of a partition."""
 
     offset: int
-    """The committed one."""
+    """The committed offset."""
     ranges: Ranges = NONE
     """What is finished behind it, as far as that is believed."""
     epoch: int = NO_EPOCH

@@ -64,7 +64,7 @@ class RangeStore:
         self._watch = watch
         self._ids: dict[str, UUID] = {}
         self._incarnations: dict[TopicPartition, int] = {}
-        """Of partitions whose ranges a Kordon keeps: what it has told."""
+        """The incarnations that a Kordon has told, by partition whose ranges it keeps."""
         self._most_bytes = METADATA_BYTES
         self._warned: set[TopicPartition] = set()
         """Partitions whose ranges are not all kept; each is warned of once, until they are again."""

@@ -22,11 +22,11 @@ class AcknowledgeType(IntEnum):
     """What became of a record; names and numbers are those of KIP-932."""
 
     ACCEPT = 1
-    """It is finished."""
+    """The record is finished."""
     RELEASE = 2
-    """It is to be delivered again, before any later record of its key."""
+    """The record is to be delivered again, before any later record of its key."""
     REJECT = 3
-    """It is given to the dead-letter hook, if there is one, and is finished then."""
+    """The record is given to the dead-letter hook, if there is one, and is finished then."""
 
 
 Handle: TypeAlias = Callable[[Record], Awaitable[object] | None]
@@ -43,7 +43,7 @@ class CooperativeOptions(ConsumerOptions, total=False):
     """The options of a CooperativeConsumer, with those of AIOKafkaConsumer."""
 
     order: Order
-    """Whose records are handled one after the other: those of a `"key"` (the default), of a `"partition"`, or None."""
+    """The records that are handled in order: those of a `"key"` (the default), of a `"partition"`, or None."""
     view: View
     """Which partitions of managed topics it reads: the `"virtual"` ones that all clients see (the default), or the
     `"physical"` ones, as an OrderedConsumer. Members of one group take the same."""

@@ -42,7 +42,7 @@ class MemberSender(OrderedSender):
     """An OrderedSender that commits offsets with the member's generation."""
 
     member: SourceMember | None = None
-    """Whose they are."""
+    """The member to which they belong."""
 
     async def _do_txn_offset_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group_id: str) -> None:
         if self.member is None:

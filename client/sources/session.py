@@ -36,7 +36,7 @@ class Session:
         )
         """What data are sent by."""
         self.holding = Holding(settings, store, self.outgoing, self._rejoin)
-        """The partitions."""
+        """The partitions that the member holds."""
 
     @property
     def has_joined(self) -> bool:

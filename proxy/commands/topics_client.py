@@ -93,7 +93,7 @@ class TopicNow:
     """What a topic is."""
 
     partitions: int
-    """That clients see."""
+    """The partitions that clients see."""
     counts: PartitionCounts | None
     """None: it is not managed."""
     configs: Mapping[str, tuple[str | None, bool]]

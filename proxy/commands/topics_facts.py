@@ -32,7 +32,7 @@ _SECONDS: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Logs:
-    """Where logs begin and end, by partition."""
+    """The beginnings and ends of logs, by partition."""
 
     starts: Mapping[int, int]
     ends: Mapping[int, int]

@@ -63,7 +63,7 @@ class ManageAsked:
 
     topic: str
     virtual: int
-    """V."""
+    """The number of virtual partitions, V."""
     way: Way = "online"
     """What becomes of records that are written while it is taken over; quiesced: there are none, which is checked."""
     transition: int | None = None

@@ -29,7 +29,7 @@ class TargetFlags(TypedDict):
     ca: Path | None
     certificate: Path | None
     key: Path | None
-    """Of `certificate`."""
+    """The private key of `certificate`."""
     server_name: str | None
     sasl_mechanism: str | None
     username: str | None

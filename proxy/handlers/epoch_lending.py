@@ -68,7 +68,7 @@ class LendingOutcome(Enum):
     FENCED = "fenced"
     BUSY = "busy"
     REFUSED = "refused"
-    """The broker has."""
+    """The broker has refused the request."""
     UNRECORDED = "unrecorded"
     """The broker's answer, of which nothing is written: the log cannot be had, or is full."""
     UNAVAILABLE = "unavailable"

@@ -78,7 +78,7 @@ async def give_turn(ranges: Ranges) -> None:
 
 
 class TopicIds:
-    """By which ids coordinators know the topics of a request: the face's, where clients see virtual partitions."""
+    """The ids by which coordinators know the topics of a request: the face's, where clients see virtual partitions."""
 
     def __init__(self, topics: ManagedTopics, view: View) -> None:
         self._topics = topics

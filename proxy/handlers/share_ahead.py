@@ -38,12 +38,12 @@ class AheadRecords:
         self._partition = partition
         self._most_bytes = most_bytes
         self._window = partition.window
-        """Of which the batches are."""
+        """The window to which the batches belong."""
         self._policy = DEFAULT
         self._kept: list[PickableBatch] = []
         self._kept_bytes = 0
         self._widest_bytes = 1
-        """Of a record of any batch, on average."""
+        """The largest average size of a record among the batches, in bytes."""
 
     def follow(self, policy: SharePolicy) -> None:
         """Notes what its topic promises now; in another order all is looked at again."""

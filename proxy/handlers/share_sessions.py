@@ -29,7 +29,7 @@ class VirtualPartition(NamedTuple):
     """A partition as clients name it."""
 
     topic_id: UUID
-    """Of the topic's face."""
+    """The id of the topic's face."""
     number: int
 
 

@@ -49,7 +49,7 @@ class TakenOut(NamedTuple):
     has_rest: bool
     """Whether anything is left for the broker."""
     ids: Mapping[UUID, tuple[str, UUID]] = MappingProxyType({})
-    """Of topics that are named by an id: by the one that the broker knows, their name and the id that was said."""
+    """The name and the id that was said of topics that are named by an id, by the id that the broker knows."""
 
 
 class WishedApi(ApiHandler, Generic[AskedT, ToldT]):

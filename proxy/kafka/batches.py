@@ -58,7 +58,7 @@ class Record:
 
 
 class BatchIdentity(NamedTuple):
-    """Who writes a batch, so that a broker takes it once."""
+    """The identity of a batch's writer, so that a broker takes the batch once."""
 
     producer_id: int
     producer_epoch: int

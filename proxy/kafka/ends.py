@@ -62,7 +62,7 @@ class Ends:
     log_end_offset: int
     high_watermark: int
     leader_epoch: int
-    """Of the leader that answered."""
+    """The epoch of the leader that answered."""
 
     @property
     def is_settled(self) -> bool:

@@ -62,16 +62,16 @@ class About:
     """What a proxy tells the others of itself."""
 
     incarnation: str
-    """Of this worker since it was started; never used again."""
+    """The name of this worker since its start. It is never used again."""
     host: str
     admin: str | None
     """host:port of its admin pages."""
     version: str
-    """Kordon's."""
+    """The version of Kordon."""
     lease_ms: int = 0
     """How long it may serve without being confirmed."""
     seal: str = ""
-    """Of the word that it says when it ends (`presence.sealed`)."""
+    """The seal of the word that it says when it ends (`presence.sealed`)."""
     knows_transactions: bool = True
     """Whether it may serve a topic whose layout says that it has transactions; former versions do not say it."""
 
@@ -90,7 +90,7 @@ class GroupMember:
     lease_ms: int = 0
     """0: it has not told."""
     seal: str = ""
-    """Of the word that it says when it ends; empty: it has not told."""
+    """The seal of the word that it says when it ends; empty: it has told none."""
     knows_transactions: bool = False
     """Whether it serves topics that have transactions; False: it has not told, as it is of a former version."""
 

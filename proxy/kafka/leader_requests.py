@@ -44,7 +44,7 @@ class Form:
     topic_field: str
     partition_field: str
     purpose: str
-    """Of the connections: what a broker may hold back is kept away from the rest."""
+    """The purpose of the connections. Requests that a broker may delay are kept apart from the others."""
 
 
 class PartitionLeaderRequests:

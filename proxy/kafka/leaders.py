@@ -27,7 +27,7 @@ _PAUSE_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who leads a physical partition, and who has copies of it."""
+    """The leader of a physical partition, and the brokers with copies of it."""
 
     node_id: int
     """-1 while nobody leads."""
@@ -48,7 +48,7 @@ class TopicLeaders:
     topic_id: UUID | None
     """None: the broker gave an error in place of the topic; the zero id where brokers have no ids."""
     leaders: Mapping[int, Leader]
-    """By physical partition."""
+    """The leaders by physical partition."""
     error_code: int = Code.NONE
 
 

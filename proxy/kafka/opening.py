@@ -42,11 +42,11 @@ Reason: TypeAlias = Literal["too_large", "unreadable"]
 
 
 class BatchAddress(NamedTuple):
-    """Where a batch stands."""
+    """The place of a batch."""
 
     topic: str
     partition: int
-    """Physical."""
+    """The physical partition."""
     offset: int
 
 

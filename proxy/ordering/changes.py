@@ -43,7 +43,7 @@ class OlderOpen:
     transactional_id: str
     producer_id: int
     partitions: frozenset[int]
-    """Of the topic, those whose marker is still to come."""
+    """The partitions of the topic whose marker is still to come."""
     state: str
     """As Kafka names it."""
     ends_ms: int
@@ -73,7 +73,7 @@ class Change:
     renewed: frozenset[int] = frozenset()
     """Physical partitions that begin another segment, in which the janitor writes first (KIP-253 9)."""
     told: dict[int, int] = field(default_factory=dict[int, int])
-    """Of these, up to where readers may have been told of them, as the proxies say that acknowledge."""
+    """The offset up to which readers may have been told of each of these, as acknowledging proxies say."""
     expected: Mapping[int, int] | None = None
     """Where partitions must end, because somebody said that nobody writes to them; None: anywhere (TAKEOVER-WAITS)."""
     problem: str = ""
@@ -213,7 +213,7 @@ class AskOpen:
     ends: Mapping[int, int]
     """By partition; what began below is older than the announcement."""
     producer_ids: frozenset[int]
-    """Of those that are waited for already."""
+    """The producer ids of the transactions that are already waited for."""
 
 
 @dataclass(frozen=True)

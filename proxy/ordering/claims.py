@@ -49,7 +49,7 @@ _FORGOTTEN_AFTER_MS: Final = VOID_AFTER_MS + 3_600_000
 
 
 class PlaceKey(NamedTuple):
-    """Whose claims they are."""
+    """The group and the partition of claims."""
 
     group_id: str
     topic_id: UUID
@@ -90,7 +90,7 @@ class Start:
     """A record that begins an incarnation, or continues with it."""
 
     name: int
-    """Of the incarnation."""
+    """The name of the incarnation."""
     ends: int
     """The incarnation that it ends, as its writer knew it; its own name: it continues."""
     done: Done
@@ -120,7 +120,7 @@ class _StandingRecord(NamedTuple):
     size: int
     timestamp_ms: int
     ends: int = NO_INCARNATION
-    """Of a start."""
+    """The incarnation that a start ends."""
     ended: tuple[int, ...] = ()
 
 
@@ -128,7 +128,7 @@ class Seen(NamedTuple):
     """What was known of the incarnations when the log had been read to some place."""
 
     incarnation: int
-    """The newest."""
+    """The newest incarnation."""
     ended: tuple[int, ...]
     """Earlier ones, as far as the log still has that, the last one last."""
 
@@ -166,7 +166,7 @@ class Place:
         self.newest_ms = 0
         """When its newest record was written."""
         self._newest_key = ""
-        """Of the last start that counts."""
+        """The key of the last start that counts."""
         self._ended: tuple[int, ...] = ()
         """What those that count have ended."""
         self._starts: dict[str, _StandingRecord] = {}
@@ -297,7 +297,7 @@ class Begun(NamedTuple):
     committed: int
     mark: int | None
     name: int
-    """Of the incarnation that the start begins."""
+    """The name of the incarnation that the start begins."""
 
 
 def found_start(before: Seen, committed: int, mark: int | None, name: int, begun: Begun | None = None) -> Start | None:

@@ -54,7 +54,7 @@ class Identity(NamedTuple):
     client_id: int
     """The producer id that the client knows."""
     protocol: Protocol | None = None
-    """Of the transaction that the batch belongs to; None: to none."""
+    """The protocol of the batch's transaction; None: the batch belongs to none."""
 
     @property
     def writer(self) -> int:

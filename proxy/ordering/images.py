@@ -113,7 +113,7 @@ class ImageParts(Mapping[int, Written]):
 
     def __init__(self, parts: Mapping[int, ImageRecord] | None = None) -> None:
         self.parts: Mapping[int, ImageRecord] = dict(sorted((parts or {}).items(), reverse=True))
-        """The newest first."""
+        """The parts, the newest first."""
         self._newest_first = tuple(part.written for part in self.parts.values())
 
     def __getitem__(self, writer: int) -> Written:
@@ -159,7 +159,7 @@ class WhyNotWritten(Enum):
     """Why a batch is not written."""
 
     DUPLICATE = "duplicate"
-    """It stands in an earlier home; its client is told of success without an offset."""
+    """The batch stands in an earlier home. Its client is told of success without an offset."""
     FENCED = "fenced"
     """A later epoch of the same producer has written; its client is told INVALID_PRODUCER_EPOCH."""
 

@@ -30,6 +30,6 @@ def inherited_positions(layout: Layout, committed: Mapping[int, int]) -> dict[in
 
 
 def _ends(layout: Layout) -> dict[int, int | None]:
-    """Where each physical partition ends that is retired; None while it is written to."""
+    """The end of each retired physical partition; None while it is written to."""
     newest = {segment.id.partition: segment for segment in sorted(layout.segments, key=lambda each: each.id.epoch)}
     return {q: segment.end for q, segment in newest.items()}

@@ -45,9 +45,9 @@ class Visible(NamedTuple):
     """A batch that readers see."""
 
     segment: SegmentId
-    """Where it stands."""
+    """The segment in which it stands."""
     v: int | None
-    """Whose it is; None: its keys tell, or it was written to the physical partition as such."""
+    """The virtual partition of the batch; None: its keys tell, or it was written to the physical partition as such."""
     former: frozenset[int]
     """Physical partitions where its keys have lived before, and have not lived since; none are known of what was
     written around Kordon, where a key may be anywhere."""
@@ -59,7 +59,7 @@ def marker_id(layout_epoch: int, producer_id: int) -> int:
 
 
 class FormerHomes:
-    """Where keys have lived before, under one layout."""
+    """The former homes of keys under one layout."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -160,7 +160,7 @@ class Latest(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands among all that is written of its key."""
+        """Its place among everything that is written of its key."""
         return self.epoch, self.offset
 
 

@@ -23,7 +23,7 @@ OTHERS: Final = "(others)"
 
 
 class LagKey(NamedTuple):
-    """Whose lag of what."""
+    """The group and the partition of a lag."""
 
     topic: str
     group: str

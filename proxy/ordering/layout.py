@@ -115,7 +115,7 @@ class Layout:
 
     @cached_property
     def count_in_force(self) -> int:
-        """By which undeleted_partition_count dialect clients must have chosen a partition to write to it (KIP-253).
+        """The undeleted_partition_count by which dialect clients must have chosen a partition to write to it (KIP-253).
 
         While a topic with data is taken over it is to them what it was before: N partitions, by hash, without a count.
         """
@@ -123,12 +123,12 @@ class Layout:
 
     @cached_property
     def open_segments(self) -> Mapping[int, Segment]:
-        """By physical partition, the segment that is written to."""
+        """The segment that is written to, by physical partition."""
         return {segment.id.partition: segment for segment in self.segments if segment.end is None}
 
     @cached_property
     def segments_of(self) -> Mapping[int, Sequence[Segment]]:
-        """By physical partition, all its segments, in the order of `segments`."""
+        """All segments of each physical partition, in the order of `segments`."""
         found: dict[int, list[Segment]] = {}
         for segment in self.segments:
             found.setdefault(segment.id.partition, []).append(segment)
@@ -142,7 +142,7 @@ class Layout:
 
     @cached_property
     def last_bounds(self) -> Mapping[int, LogBound]:
-        """By physical partition, where its log must reach at least: a shorter one has lost records (BEYOND-LOSS)."""
+        """The least end of each physical partition's log: a shorter log has lost records (BEYOND-LOSS)."""
         newest = {segment.id.partition: segment for segment in sorted(self.segments, key=lambda each: each.id.epoch)}
         return {
             q: LogBound(segment.start if segment.end is None else segment.kept_end or 0, segment.bound_epoch)
@@ -156,12 +156,12 @@ class Layout:
 
     @cached_property
     def homes(self) -> tuple[int | None, ...]:
-        """By virtual partition, the physical one that it lives on; None where it is not born yet."""
+        """The physical partition on which each virtual one lives; None where it is not born yet."""
         return self.residence.homes
 
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
-        """By virtual partition, where it lives and has lived."""
+        """The homes, present and former, of each virtual partition."""
         return self.residence.chains
 
     def chain(self, stream: Stream) -> Chain:

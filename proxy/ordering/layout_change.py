@@ -67,7 +67,7 @@ class LayoutChange:
 
     @property
     def moves(self) -> Mapping[int, int]:
-        """By virtual partition that continues in another physical partition, its coming home (DOUBLE-ADD)."""
+        """The coming home of each virtual partition that continues in another physical partition (DOUBLE-ADD)."""
         changes = enumerate(zip(self._before.homes, self._homes, strict=True))
         return {v: after for v, (q, after) in changes if q is not None and after is not None and q != after}
 

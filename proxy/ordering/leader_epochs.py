@@ -22,7 +22,7 @@ NO_EPOCH: Final = -1
 
 
 class LeaderEpochs(NamedTuple):
-    """Of one physical partition."""
+    """The leader epochs of one physical partition."""
 
     after_creation: int = NO_EPOCH
     """The last leader epoch before it came; -1: it was there from the start, or is not there."""

@@ -47,7 +47,7 @@ class EpochClaim(NamedTuple):
     """A request for which the broker is called."""
 
     token: str
-    """Of the request for which it is made, in one proxy; no other has the same."""
+    """The token of the request for which it is made, in one proxy. No other request has the same."""
     given: ProducerIdentity | None
     """What the producer says that it is; None: it is a new instance."""
     epochs: int = 1

@@ -35,7 +35,7 @@ class _KnownLent:
 
 
 class LentTable:
-    """By key (`lent_epoch_records.key_of`), what is known.
+    """What is known, by key (`lent_epoch_records.key_of`).
 
     Args:
         most_ids: Ids that are known at most.

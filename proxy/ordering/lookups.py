@@ -159,7 +159,7 @@ class EpochQuestion(NamedTuple):
     stay: Stay
     """Where the virtual partition lived during that move; from the first to the last offset there."""
     epoch: int
-    """The physical partition's."""
+    """The physical partition's epoch."""
 
 
 def epoch_question(chain: Chain, virtual: int) -> EpochQuestion | None:

@@ -30,7 +30,7 @@ class PhysicalTenancy:
     shared: Tenancy
     """Who lives and has lived there: what is right there."""
     chain: Chain
-    """Its own."""
+    """Its own chain."""
 
     @property
     def stream(self) -> Stream:

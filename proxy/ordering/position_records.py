@@ -37,7 +37,7 @@ _Position = Annotated[int, Field(ge=UNKNOWN, lt=1 << 63)]
 
 
 class MemberKey(NamedTuple):
-    """Whose record it is."""
+    """The key of a member's record."""
 
     group_id: str
     member_id: str

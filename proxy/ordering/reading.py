@@ -18,13 +18,13 @@ class Hidden(Enum):
     """The reasons for which no reader gets a batch as it is."""
 
     CONTROL = "control"
-    """It holds nothing to deliver."""
+    """The batch holds nothing to deliver."""
     STRAY = "stray"
-    """It landed after its cut and was never acknowledged (STRAY-HIDDEN)."""
+    """The batch landed after its cut and was never acknowledged (STRAY-HIDDEN)."""
     BYPASS = "bypass"
     """Somebody wrote it without Kordon. Its records are given out one by one (BYPASS-SHARED)."""
     WITNESS = "witness"
-    """It makes a coordinator end a transaction in this log, and holds nothing to deliver."""
+    """The batch makes a coordinator end a transaction in this log, and holds nothing to deliver."""
     DIALECT = "dialect"
     """A client of the dialect wrote it to the physical partition. Its records are given out one by one (ORIGIN-TAG)."""
 
@@ -221,7 +221,7 @@ def share_out(hashes: Iterable[int], residents: Iterable[int], v_count: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class ReadingPlace:
-    """Where a virtual offset is read."""
+    """The place at which a virtual offset is read."""
 
     stay: Stay
     position: int

@@ -80,7 +80,7 @@ class FenceRecord:
     """A change of a layout that is being prepared: all proxies hold writes to `sealed` and acknowledge."""
 
     id: str
-    """Names this attempt."""
+    """The name of this attempt."""
     topic: str
     following: Epoch
     """The epoch that the layout is to continue with."""

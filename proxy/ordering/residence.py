@@ -29,7 +29,7 @@ class Residence:
 
     @cached_property
     def homes(self) -> tuple[int | None, ...]:
-        """By virtual partition, the physical one that it lives on; None where it is not born yet."""
+        """The physical partition on which each virtual one lives; None where it is not born yet."""
         return self.placements.homes(self._epochs[-1])
 
     @cached_property
@@ -39,12 +39,12 @@ class Residence:
 
     @cached_property
     def chains(self) -> tuple[Chain, ...]:
-        """By virtual partition, where it lives and has lived."""
+        """The homes, present and former, of each virtual partition."""
         return tuple(run.chain for run in self.runs for _ in run.vs)
 
     @cached_property
     def physical_chains(self) -> Mapping[int, Chain]:
-        """By physical partition as such, where its stream lives and has lived."""
+        """The homes, present and former, of the stream of each physical partition as such."""
         return physical_chains(self._segments, self._untagged)
 
     def physical_chain(self, partition: int) -> Chain | None:

@@ -19,7 +19,7 @@ class Run(NamedTuple):
 
     vs: range
     chain: Chain
-    """Of each of them."""
+    """The chain of each of them."""
 
 
 class RunHistory:

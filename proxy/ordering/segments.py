@@ -30,5 +30,5 @@ class Segment:
 
     @property
     def kept_end(self) -> int | None:
-        """Where its records end: before `end` where the log got shorter."""
+        """The end of its records, which is before `end` where the log got shorter."""
         return self.end if self.lost_from is None else self.lost_from

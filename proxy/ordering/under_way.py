@@ -80,9 +80,9 @@ class Fate(Enum):
     """What becomes of a broker's answer."""
 
     TELL = "tell"
-    """It is held against the layout in force, and told."""
+    """The answer is compared with the layout in force, and its client is told."""
     KEEP = "keep"
-    """It waits for the lease, and for the layouts to be read since."""
+    """The answer waits for the lease, and until the layouts were read since."""
     LOSE = "lose"
     """Too many wait: its client is told that there was no answer."""
 

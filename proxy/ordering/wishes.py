@@ -23,7 +23,7 @@ class Manage:
     transition_ms: int = TRANSITION_MS
     """How long clients may have the old view of a topic with data; not waited for if it is quiesced."""
     ordered_delivery: bool = True
-    """enable.ordered.delivery."""
+    """The value of enable.ordered.delivery."""
     janitor: bool = False
     """Take old values of keys out of partitions that they have left; compacted topics need it (KIP-253 9)."""
     share: Annotated[SharePolicy, Field(exclude_if=is_default)] = DEFAULT

@@ -50,15 +50,15 @@ class Write:
     """One batch for one stream."""
 
     producer_id: int
-    """-1 without idempotence."""
+    """The producer id; -1: the producer is not idempotent."""
     producer_epoch: int
     base_sequence: int
     records: int
     """How many sequence numbers it takes."""
     size: int
-    """In bytes."""
+    """The size in bytes."""
     acks: int
-    """1 or -1."""
+    """The acks of the request, 1 or -1."""
     since: float
     """When it came, in seconds of the loop's clock."""
     undeleted_partition_count: int | None = None

@@ -34,13 +34,13 @@ class HeldClaims:
     """What is known of all groups and partitions together."""
 
     places: int = 0
-    """Groups and partitions."""
+    """The number of pairs of a group and a partition."""
     ranges: int = 0
     """Behind their stable offsets, in their newest incarnations."""
     bytes: int = 0
     """What they take in memory, about."""
     log_bytes: int = 0
-    """Of their records."""
+    """The bytes of their records."""
 
     def add(self, place: Place, times: int) -> None:
         """Adds what is known of one; -1 times takes it away, as it was when it was added."""

@@ -59,7 +59,7 @@ class OpenRanges:
     stable: int
     """Everything before it is done; the first open range begins there."""
     open: tuple[Range, ...]
-    """Offsets [begin, end) with done ones behind them."""
+    """The open offsets, as ranges [begin, end) with done offsets behind them."""
     done: int
     """How many offsets are done behind the first gap."""
     since_ms: int

@@ -52,7 +52,7 @@ class IndividualCommits:
         self.is_left_out = False
         """Whether others take individual commits in this cluster, or did, and this proxy does not."""
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
-        """Of commits, by partition, with what came of them."""
+        """The number of commits, counted by partition, by their outcome."""
         key = key_with(writer)
         self._logs = LogsOfGroups(
             brokers,

@@ -121,7 +121,7 @@ class LayoutsWriter:
 
     @property
     def producer_id(self) -> int:
-        """In whose transactions it writes: former controllers had the same, and nobody else has; -1: it is not open."""
+        """The producer id of its transactions, which only controllers have; -1: the writer is not open."""
         return self._producer.identity.producer_id
 
     async def close(self) -> None:

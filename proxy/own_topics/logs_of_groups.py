@@ -59,7 +59,7 @@ class LogsOfGroups(Generic[_Log]):
         self, brokers: Brokers, topic: CompactedTopic, make: Callable[[Brokers, CompactedTopic, int], _Log]
     ) -> None:
         self.tally = LogTally()
-        """Of partitions that are not read any more."""
+        """The counts of partitions that are no longer read."""
         self._brokers = brokers
         self._as_asked = self._topic = topic
         self._make = make

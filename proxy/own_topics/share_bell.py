@@ -11,7 +11,7 @@ class Bell:
 
     def __init__(self) -> None:
         self.rung = 0
-        """How often."""
+        """The number of times that it was rung."""
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def ring(self) -> None:

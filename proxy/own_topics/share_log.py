@@ -36,7 +36,7 @@ class HeldShares:
     """What a worker knows of share groups."""
 
     places: int = 0
-    """Groups and partitions."""
+    """The number of pairs of a group and a partition."""
     in_hand: int = 0
     """Records that members have."""
     looked: int = 0
@@ -46,7 +46,7 @@ class HeldShares:
     bytes: int = 0
     """What it takes in memory, about."""
     log_bytes: int = 0
-    """Of the records of the log that count."""
+    """The bytes of the log's records that count."""
     oldest_ms: int | None = None
     """When a record was written since which some group has had the same offset open; None: none has any."""
 

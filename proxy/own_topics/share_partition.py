@@ -88,7 +88,7 @@ class Acquired:
     """What a member is given."""
 
     records: Sequence[GivenRecord] = ()
-    """In order."""
+    """The records in order."""
     send_before: float = 0.0
     """By the clock of leases (`runtime/clock.py`): an answer that is not on its way by then has none of them."""
 
@@ -118,7 +118,7 @@ class SharePartition:
         self.free = Bell()
         """Rings when records may be given that could not be before."""
         self._under_way: set[int] = set()
-        """Offsets of locks that are being written: nobody else is to ask for these meanwhile."""
+        """The offsets of locks that are being written. Nobody else may ask for these meanwhile."""
         self._log = log
         self._used_at = clock()
         self.blocked = 0

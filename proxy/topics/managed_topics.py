@@ -312,7 +312,7 @@ class ManagedTopics:
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all that are written and read here, those that are coming too."""
+        """The names of all topics that are written and read here, with those that are coming."""
         return frozenset(self._by_name.keys() | self._coming.keys())
 
     def __iter__(self) -> Iterator[ManagedTopic]:

@@ -51,7 +51,7 @@ class JudgedAcknowledgements:
     outcomes: list[LockOutcome] = field(default_factory=list[LockOutcome])
     """To be written, one for each turn."""
     renewals: list[Lock] = field(default_factory=list[Lock])
-    """To be written."""
+    """The renewals that are to be written."""
     is_sure: bool = True
     """Whether it stands as it is. Otherwise the worker reads the log to its end, and judges again (READ-BACK).
 

@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
 
     locks: Sequence[Lock] = ()
     outcomes: Sequence[LockOutcome] = ()
-    """Of records that have been given too often, and of offsets that no record has."""
+    """The outcomes of records that were given too often, and of offsets that no record has."""
     blocked: int = 0
     """Records that have been given too often and hold up their keys, as far as it has looked."""
 
@@ -50,7 +50,7 @@ class Wish(NamedTuple):
 
     member: str
     most: int
-    """Records, at most."""
+    """The most records."""
 
 
 def acquire(
@@ -90,9 +90,9 @@ class _Picked:
     def __init__(self, terms: Terms, busy: set[int], left: int) -> None:
         self.left = left
         self.by_turn: dict[tuple[int, int], list[int]] = {}
-        """Offsets by turn and tries of their locks."""
+        """The offsets by turn and tries of their locks."""
         self.spent: list[int] = []
-        """Offsets of records that have been given too often, and are done with."""
+        """The offsets of records that were given too often, and are done."""
         self.blocked = 0
         """Records that have been given too often, and hold up their keys."""
         self._terms = terms

@@ -32,11 +32,11 @@ class Lock:
     """A record that says that a member is to have records."""
 
     incarnation: int
-    """Of the group's progress (`claims.py`)."""
+    """The incarnation of the group's progress (`claims.py`)."""
     member: str
     """A name of its share session: what it says late in the session before is not meant for this lock."""
     turn: int
-    """Of each of its records, from 1."""
+    """The turn of each of its records, from 1."""
     tries: int
     """How often each of them has been given, this time included; a renewal is no further time."""
     offsets: Ranges
@@ -48,11 +48,11 @@ class LockOutcome:
 
     incarnation: int
     turn: int
-    """Of the locks that end; one of a later turn does not end."""
+    """The turn of the locks that end. A lock of a later turn does not end."""
     done: Ranges
     """What is accepted or rejected, and offsets before each that no record has."""
     ended: Ranges
-    """Of whose locks: what is done, and what is to be given again."""
+    """The records whose locks end: those that are done, and those that are to be given again."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Held:
     """The lock that a record has."""
 
     key: str
-    """Of the lock's record in the log."""
+    """The key of the lock's record in the log."""
     member: str
     turn: int
     tries: int

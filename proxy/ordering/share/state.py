@@ -24,7 +24,7 @@ class ShareState:
         self.waits_since_ms = 0
         """When a record was written by which something was open from the offset on that is not done now."""
         self._locks: dict[int, Locks] = {}
-        """By incarnation."""
+        """The locks by incarnation."""
         self._none: Final = Locks()
 
     @property

@@ -25,7 +25,7 @@ class Absence(NamedTuple):
     read_to: int
     """The high watermark that was asked for when they had answered."""
     leader_epoch: int
-    """Of the leader that told both. Another one may have a shorter log, with other batches in it."""
+    """The epoch of the leader that told both. Another leader may have a shorter log, with other batches in it."""
 
 
 class Absences:

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     """The physical partitions that the coordinator is asked to add, and that need a witness."""
     layout_epoch: int
     announcement: Announcement
-    """The latest one."""
+    """The latest announcement."""
 
 
 class Course(Enum):

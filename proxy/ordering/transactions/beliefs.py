@@ -38,7 +38,7 @@ class ProducerClaim(NamedTuple):
     """What a batch says of its producer."""
 
     principal: str
-    """Of the connection."""
+    """The principal of the connection."""
     transactional_id: str
     producer_id: int
     epoch: int
@@ -49,9 +49,9 @@ class Ground(NamedTuple):
     """What a belief rests on, besides the claim and the partition."""
 
     layout_epoch: int
-    """Of the topic: a change may have begun without waiting for this transaction."""
+    """The topic's layout epoch: a change may have begun without waiting for this transaction."""
     leader_epoch: int
-    """Of the physical partition: the next leader may lack the witness."""
+    """The physical partition's leader epoch: the next leader may lack the witness."""
 
 
 @dataclass(eq=False, slots=True, weakref_slot=True)
@@ -98,7 +98,7 @@ class Beliefs:
         self._rights: dict[tuple[str, str], float] = {}
         """When a broker was asked, by principal and transactional id. A transaction's end leaves the right."""
         self._under_way: dict[int, WeakSet[Inquiry]] = {}
-        """Whose connection ends, closes no inquiry: what nobody holds on to is under way no more."""
+        """The inquiries under way. One that nobody refers to is not under way: a connection's end closes none."""
 
     @property
     def under_way(self) -> int:

@@ -28,7 +28,7 @@ class EventIndex:
         self.end = start
         """The offset up to which the log has been read."""
         self.leader_epoch = leader_epoch
-        """Of the leader whose log it is."""
+        """The epoch of the leader whose log it is."""
         self._most = most
         self._order: deque[Event] = deque()
         self._by_producer: dict[int, list[Event]] = {}

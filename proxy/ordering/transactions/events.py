@@ -29,7 +29,7 @@ class Witness(NamedTuple):
 
     offset: int
     producer_id: int
-    """The client's own."""
+    """The client's own producer id."""
     epoch: int
     """The producer epoch."""
 
@@ -39,7 +39,7 @@ class Marker(NamedTuple):
 
     offset: int
     producer_id: int
-    """The client's own."""
+    """The client's own producer id."""
     epoch: int
     """The producer epoch in the control batch."""
     is_commit: bool

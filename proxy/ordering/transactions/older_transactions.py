@@ -18,7 +18,7 @@ class OpenAt(NamedTuple):
     partition: int
     producer_id: int
     start_offset: int
-    """Of its open transaction there."""
+    """The start of its open transaction there."""
 
 
 class OlderTransactions:

@@ -29,7 +29,7 @@ class LeaderAnswer(NamedTuple):
     last_sequence: int
     """-1: nothing was written under this epoch."""
     start_offset: int
-    """Of the open transaction, or `NOT_OPEN`."""
+    """The start of the open transaction, or `NOT_OPEN`."""
     high_watermark: int
     """Asked for after the rest."""
 

@@ -34,7 +34,7 @@ class OwnBatch(NamedTuple):
 
     @property
     def offset(self) -> int:
-        """Where it stands in the physical log."""
+        """Its offset in the physical log."""
         return self.batch.offset
 
 

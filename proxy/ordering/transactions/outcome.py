@@ -23,7 +23,7 @@ class Outcome(Enum):
     COMMITTED = "committed"
     ABORTED = "aborted"
     LATE = "late"
-    """It belongs to no transaction that can commit: it was written after the end of its own."""
+    """The batch belongs to no transaction that can commit, because it was written after the end of its own."""
     UNDECIDED = "undecided"
     """Its transaction may be open, or the log has not been read far enough."""
 
