@@ -25,12 +25,12 @@ class Resting(NamedTuple):
 
     @property
     def position(self) -> int:
-        """Of its reader in the log."""
+        """The position of its reader in the log."""
         return self.row[2] - self.home.delta
 
 
 class Stirred:
-    """Those rests of one reader that may be over.
+    """The rests of one reader that may be over.
 
     Attributes:
         wake: Called when a rest is added; None: nobody waits.
@@ -43,19 +43,19 @@ class Stirred:
         self.wake: Callable[[], None] | None = None
 
     def take(self) -> list[LogRest]:
-        """Takes them out."""
+        """Takes the rests out."""
         taken, self.rests = self.rests, []
         return taken
 
     def add(self, rest: LogRest) -> None:
-        """Adds one."""
+        """Adds a rest."""
         self.rests.append(rest)
         if self.wake is not None:
             self.wake()
 
 
 class LogRest:
-    """Those of one topic for which nothing is left in one log, up to its high watermark.
+    """The partitions of one topic for which nothing is left in one log, up to its high watermark.
 
     Args:
         key: The key of the topic.
@@ -71,19 +71,19 @@ class LogRest:
         self.least = position
         """No position is lower."""
         self.resting: dict[int, Resting] = {}
-        """By partition."""
+        """The resting partitions by number."""
         self._stirred = stirred
         self._end = log.high_watermark or 0
-        """Nothing is left before it for any of them: it never falls."""
+        """The end before which nothing is left for any of them. It never falls."""
         self._coming = self._wait()
 
     @property
     def is_behind(self) -> bool:
-        """Whether one stands before the end, so that a filler is due when its answer is late."""
+        """Whether a partition stands before the end, so that a filler is due when its answer is late."""
         return self.least < (self.log.high_watermark or 0)
 
     def wake(self, has_nothing_for: HasNothingFor, *, is_late: bool) -> tuple[list[int], int]:
-        """Returns those for whom something may be left, or a filler is due, and where nothing is left before."""
+        """Returns the partitions with something left or a filler due, and the end before which nothing is left."""
         mark, empty_until = self.log.high_watermark, self._end
         if mark is None or self._is_over():
             return [*self.resting], 0
@@ -98,7 +98,7 @@ class LogRest:
         return awake, empty_until
 
     def _wait(self) -> asyncio.Task[int]:
-        """Has what comes behind the end stir it."""
+        """Adds this rest to the stirred ones when something comes behind the end."""
         coming = self.log.coming(self.log.high_watermark or 0)
         itself = weakref.ref(self)  # what is read for others keeps nothing of a connection that is gone
 

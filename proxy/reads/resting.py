@@ -126,7 +126,7 @@ class RestingTopic:
 
 
 def turned(rows: list[_T], begin: int) -> list[_T]:
-    """Returns rows in the order in which a request has them that begins with one of them."""
+    """Returns the rows in the order of a request that begins with one of them."""
     return rows[begin:] + rows[:begin] if begin else rows
 
 
@@ -157,7 +157,7 @@ class Awake(NamedTuple):
 
 
 class ToldAtRest(NamedTuple):
-    """What a partition that rests is told from now on."""
+    """The answer that a partition that rests gets from now on."""
 
     topic: RestingTopic
     partition: int
@@ -190,7 +190,7 @@ class Rests:
 
     @property
     def count(self) -> int:
-        """How many rest."""
+        """The number of partitions that rest."""
         return sum(len(each.at_rest) for each in self._topics.values())
 
     def name(self, asked: Sequence[AskedTopic]) -> list[NamedTopic]:
@@ -258,7 +258,7 @@ class Rests:
         return others
 
     def wake(self, *, is_late: bool) -> list[Awake]:
-        """Has those rest no more for whom something may be left, or a filler is due; returns them."""
+        """Ends and returns the rests for which something may be left or a filler is due."""
         awake: list[Awake] = []
         stirred = set(self.stirred.take())
         for topic in self._topics.values():
@@ -277,7 +277,7 @@ class Rests:
         return awake
 
     def tell(self) -> list[ToldAtRest]:
-        """Builds what is to be told of those that rest, where that is not built; returns it."""
+        """Builds the answers for partitions that rest, where they are not built, and returns them."""
         untold, self._untold = self._untold, []
         if self._starts != (starts := self._reads.tally.starts):
             self._starts = starts
