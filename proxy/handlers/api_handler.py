@@ -6,6 +6,7 @@ a `ServedRequest`, which Kordon answers by itself once it is known what the clie
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -101,16 +102,26 @@ class HeldRequest:
 
     def join_line(self) -> None:
         """Says that the request has batches for managed topics; those of later ones come behind them."""
-        self.told.unqueued.add(self)
+        self.told.unqueued[self] = None
 
     def leave_line(self) -> None:
-        """Says that all of its batches are queued, or never will be."""
-        self.told.unqueued.discard(self)
+        """Says that all of its batches are queued, or never will be; whoever is first now may continue."""
+        line = self.told.unqueued
+        line.pop(self, None)
+        first = next(iter(line.values()), None)
+        if first is not None:
+            first.set()
 
     @property
     def is_first_in_line(self) -> bool:
-        """Whether no batches of earlier requests are still to be queued; it is in the line itself."""
-        return len(self.told.unqueued) == 1
+        """Whether no batches of earlier requests are still to be queued."""
+        return next(iter(self.told.unqueued), self) is self
+
+    async def turn(self) -> None:
+        """Returns when the batches of all earlier requests are queued; the request is in the line."""
+        if not self.is_first_in_line:
+            is_first = self.told.unqueued[self] = asyncio.Event()
+            await is_first.wait()
 
     def read(self) -> Any:
         """Reads the request; raises WireError."""

@@ -120,7 +120,12 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
         return Looked(request, True in found, False in found)
 
     async def serve(
-        self, version: int, request: TableRequest, client: Client, prepared: PreparedProduce | None = None
+        self,
+        version: int,
+        request: TableRequest,
+        client: Client,
+        prepared: PreparedProduce | None = None,
+        queued: Callable[[], None] | None = None,
     ) -> ProduceResponse:
         """Writes what a request asks for, which the table has read and which has managed topics only; see `write`."""
         topics = [
@@ -134,7 +139,7 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
             for row in request.topic_data
         ]
         asked = ProduceRequest(request.get("transactional_id", None), request.acks, request.timeout_ms, topics)
-        written = await self.write(version, asked, client, prepared)
+        written = await self.write(version, asked, client, prepared, queued)
         rows = [
             ProduceResponseTopic(name=name, topic_id=topic_id or NO_ID, partition_responses=list(map(_row, outcomes)))
             for name, topic_id, outcomes in written
@@ -171,22 +176,23 @@ class Produce(ServedApi[TableRequest, ProduceResponse]):
     async def told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
         """Returns the response for managed topics; raises SilentWriteFailed for errors that nobody waits for."""
         try:
-            return await self._told(asked)
+            await asked.held.turn()
+            served = await self._served(asked)
         finally:
             asked.held.leave_line()
-
-    async def _told(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
-        if isinstance(asked, MixedProduce) and asked.prepared is not None:
-            if not asked.rows:
-                asked.prepared.in_line()
-                return Row({"responses": asked.refused})
-            served: Row = await self.serve(asked.held.version, asked.value, asked.held.client, asked.prepared)
-            served["responses"] = [*self.rows.topics_of(served), *asked.refused]
-            return served
-        served = await super().told(asked)
         if not asked.value.acks:
             rows = (row.get("partition_responses", list[Row]()) for row in self.rows.topics_of(served))
             end_if_failed(each.get("error_code", 0) for row in rows for each in row)
+        return served
+
+    async def _served(self, asked: ServedTopics[TableRequest, ProduceResponse]) -> Row:
+        held, prepared = asked.held, asked.prepared if isinstance(asked, MixedProduce) else None
+        if not asked.rows:
+            if prepared is not None:
+                prepared.in_line()
+            return Row({"responses": asked.refused})
+        served: Row = await self.serve(held.version, asked.value, held.client, prepared, held.leave_line)
+        served["responses"] = [*self.rows.topics_of(served), *asked.refused]
         return served
 
     async def write(
@@ -332,6 +338,7 @@ class WalkedProduce(ServedRequest):
         """Writes what is left; see `Produce.write`."""
         held, write = self._held, self._handler.write
         try:
+            await held.turn()
             written = await write(held.version, self.request, held.client, self._prepared, held.leave_line)
         finally:
             held.leave_line()

@@ -6,6 +6,7 @@ tells it another layout: one REDIRECT for each topic and layout epoch, however o
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from kordon.codecs.decision import Decision, Kind
@@ -28,7 +29,8 @@ class ToldClient:
     Attributes:
         fetches: What is kept of the client's Fetch requests.
         shares: The client's share sessions.
-        unqueued: The client's Produce requests for managed topics whose batches are not queued yet.
+        unqueued: The client's Produce requests for managed topics whose batches are not queued yet, in their order,
+            each with what is set when it is the first; None: it does not wait for that.
     """
 
     def __init__(self, client: Client, topics: ManagedTopics, journal: Journal) -> None:
@@ -37,7 +39,7 @@ class ToldClient:
         self._journal = journal
         self.fetches = KeptFetches()
         self.shares = ShareSessions()
-        self.unqueued = set[object]()
+        self.unqueued: dict[object, asyncio.Event | None] = {}
         self._epochs: dict[str, int] = {}
         """By topic, the layout epoch that it was told last."""
 

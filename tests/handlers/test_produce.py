@@ -100,6 +100,34 @@ async def test_a_request_takes_a_task_as_long_as_an_earlier_ones_batches_are_not
         assert (third.codes(), values(stage)) == ([0], ["c-0", "c-1", "c-2"])
 
 
+async def test_batches_keep_their_order_if_the_client_may_write_them_from_one_turn_to_the_next() -> None:
+    """The task of a request begins in the turn in which an earlier one is told that it may go on."""
+    async with a_stage() as stage:
+        guard = guard_of(stage.topics, [stage.produces], rights=Rights(1.0, lambda: 0.0))
+        first = Asked(guard, "c-0")
+        (question,) = first.decision.questions
+        waiting = [asyncio.ensure_future(_answered(first.answering))]
+        await stage.rest()
+        waiting.append(asyncio.ensure_future(_answered(Asked(guard, "c-1", sequence=1).answering)))
+        row = SimpleNamespace(name=NAME, error_code=0, topic_authorized_operations=1 << Operation.WRITE)
+        question.told(SimpleNamespace(topics=[row]))
+        third = Asked(guard, "c-2", sequence=2)
+        assert third.begin() is None
+        await asyncio.gather(*waiting, _answered(third.answering))
+        assert values(stage) == ["c-0", "c-1", "c-2"]
+
+
+async def test_requests_that_came_together_are_queued_one_after_the_other_without_a_task() -> None:
+    """All of them are decided on before the first one is served."""
+    async with a_stage() as stage:
+        guard = guard_of(stage.topics, [stage.produces])
+        together = [Asked(guard, f"c-{each}", sequence=each) for each in range(3)]
+        assert together[1].begin() is None
+        assert [each.begin() is not None for each in together] == [True] * 3
+        await stage.rest()
+        assert values(stage) == ["c-0", "c-1", "c-2"]
+
+
 async def test_what_may_be_refused_or_has_no_answer_takes_a_task() -> None:
     """That is acks=0, a client that may not write, and a topic whose layout cannot be read."""
     async with a_stage() as stage:
