@@ -56,7 +56,7 @@ class Stage:
     def __init__(self, first: Callable[[], Awaitable[None]]) -> None:
         self.log = ShareLogInMemory(SharedRecords())
         topic = SimpleNamespace(name="orders", layout=SimpleNamespace(share=DEFAULT))
-        topics, none = SimpleNamespace(served_by_id=lambda _: topic), cast("Any", None)
+        topics, none = SimpleNamespace(served_by_id={TOPIC: topic}.get), cast("Any", None)
         reads = cast("Any", SlowReads(first))
         self.serving = ShareServing(cast("Any", topics), none, none, reads, none, journal=NO_JOURNAL)
         self.group = OpenedGroup(self.log, cast("Any", SimpleNamespace(is_committed=False)), Terms(30.0))
