@@ -329,7 +329,7 @@ class Ordering(ConfigSection):
     share_group_bytes: Bytes = _fixed(
         67_108_864,
         "memory of one worker for what share groups have in hand and have done of managed topics; beyond it"
-        " nothing more is given",
+        " few records are looked at ahead",
     )
     transactions: bool = _fixed(
         False,

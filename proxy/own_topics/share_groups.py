@@ -38,7 +38,7 @@ class ShareGroups:
 
     Args:
         writer: A name of the worker that no other has, of letters and digits.
-        most_bytes: The approximate memory for share groups. Beyond that, members get no more records.
+        most_bytes: The approximate memory for share groups. Beyond it, few records are looked at ahead of what is done.
         topic: The name of the log.
         is_served: Whether this proxy serves share groups on managed topics (`ordering.share_groups`).
     """
@@ -121,8 +121,8 @@ class ShareGroups:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be given away, as it was when somebody last looked."""
-        return self.held().bytes >= self._most_bytes
+        """Whether as much was looked at as may be given away, as it was when somebody last asked."""
+        return self.held().bytes_if_given >= self._most_bytes
 
     def held(self) -> HeldShares:
         """Returns what is known of all groups, as it was at most a quarter of a second ago."""

@@ -45,6 +45,8 @@ class HeldShares:
     """Records that were given as often as may be, and hold up what comes behind them."""
     bytes: int = 0
     """What it takes in memory, about."""
+    bytes_if_given: int = 0
+    """What it takes if members are given all that was looked at, about."""
     log_bytes: int = 0
     """The bytes of the log's records that count."""
     oldest_ms: int | None = None
@@ -67,7 +69,7 @@ class ShareLog:
         topic: With its number of partitions.
         key: Makes the key of a new record, which no other record has (`claims_log.py::key_with`).
         older: Returns the share groups that there are, of those whose records are in the partition.
-        is_full: Whether the worker keeps all that it may.
+        is_full: Whether the worker has looked at all that it may.
         outcomes: Is told what becomes of records (`share_partition.py::OUTCOMES`).
     """
 
@@ -111,14 +113,17 @@ class ShareLog:
         """Returns what all of it comes to; it walks through all groups."""
         known, served = [*self._states.values()], [*self._partitions.values()]
         looked = sum(len(each.window) for each in served)
-        records = looked + sum(each.held for each in known)
+        in_hand = sum(each.locks.in_hand for each in known)
         ranges = sum(each.place.ranges for each in known)
+        kept = _BYTES_OF_PLACE * len(known) + _BYTES_OF_RANGE * ranges
+        kept += _BYTES_OF_RECORD * (looked + sum(each.held for each in known))
         return HeldShares(
             places=len(known),
-            in_hand=sum(each.locks.in_hand for each in known),
+            in_hand=in_hand,
             looked=looked,
             blocked=sum(each.blocked for each in served),
-            bytes=_BYTES_OF_PLACE * len(known) + _BYTES_OF_RECORD * records + _BYTES_OF_RANGE * ranges,
+            bytes=kept,
+            bytes_if_given=kept + _BYTES_OF_RECORD * max(0, looked - in_hand),
             log_bytes=sum(each.log_bytes for each in known),
             oldest_ms=min((each.state.waits_since_ms for each in served if each.is_waited_for()), default=None),
         )

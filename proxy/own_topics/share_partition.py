@@ -32,6 +32,9 @@ LOOK_AT_ONCE: Final = 500
 """Records (max.poll.records of Java)."""
 MOST_AHEAD: Final = 10_000
 """Records that are looked at from the first on that is not done. A key that is blocked for so long holds others up."""
+LEAST_AHEAD: Final = 100
+"""Records that are looked at although the worker keeps all that it may. Without any a partition could finish none, and
+nothing would ever become free."""
 OUTCOMES: Final = ("given", "missed", "accepted", "released", "rejected", "renewed", "archived", "refused")
 """What becomes of records: a member is given one, or another worker was faster; what its member makes of it; it was
 given as often as may be, and is done with. Of what is refused the rows of requests are counted."""
@@ -49,7 +52,7 @@ class LogOfPlaces(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be kept in memory."""
+        """Whether no more records are to be looked at than it takes to finish some."""
         ...
 
     @property
@@ -251,8 +254,8 @@ class SharePartition:
             window = self.window = ShareWindow(begin)
             self._window_of = state.incarnation
         window.drop_before(begin)
-        room = 0 if self._log.is_full else min(LOOK_AT_ONCE, MOST_AHEAD - len(window))
-        return LookAhead(window.end, room)
+        most = LEAST_AHEAD if self._log.is_full else MOST_AHEAD
+        return LookAhead(window.end, max(0, min(LOOK_AT_ONCE, most - len(window))))
 
     def look(self, begin: int, end: int, records: Iterable[WindowRecord]) -> None:
         """Takes in the records between two offsets.
@@ -277,7 +280,7 @@ class SharePartition:
             UpstreamUnavailable: Nothing is given. Locks may be written all the same, and expire.
         """
         began, state = clock(), self.state
-        if self._log.is_full or self._window_of != state.incarnation:
+        if self._window_of != state.incarnation:
             return Acquired()
         kept = terms._replace(lock_seconds=_kept_seconds(terms))
         wanted = acquiring.acquire(state, self.window, kept, wish, began, under_way=self._under_way)

@@ -18,7 +18,7 @@ from kordon.proxy.ordering.share.locks import LockOutcome
 from kordon.proxy.ordering.share.window import WindowRecord
 from kordon.proxy.own_topics import share_log, share_partition
 from kordon.proxy.own_topics.compacted_topic import SHARE_GROUPS
-from kordon.proxy.own_topics.share_partition import SharePartition, ShareProgress
+from kordon.proxy.own_topics.share_partition import LEAST_AHEAD, SharePartition, ShareProgress
 from kordon.testing.share_log_in_memory import SharedRecords, ShareLogInMemory
 from kordon.testing.waiting import turns
 
@@ -303,17 +303,27 @@ async def test_a_record_that_kills_its_members_is_done_with_or_holds_up_its_key(
     assert await give(late, "b") == [1]
 
 
-async def test_a_worker_that_has_no_room_gives_nothing_and_takes_what_members_say() -> None:
-    """It looks at nothing more either."""
+async def test_a_worker_that_has_no_room_gives_what_it_has_looked_at_and_looks_at_little() -> None:
+    """Or else nothing would be done, and nothing would become free."""
     records = SharedRecords()
     partition = served(records)
     await partition.begin(0)
-    look(partition, 1, 2)
-    assert await give(partition, "a", most=1) == [0]
+    look(partition, *range(LEAST_AHEAD))
     records.followers[0]._is_full = lambda: True
     assert partition.ahead().most == 0
-    assert await give(partition, "a") == []
+    assert await give(partition, "a", most=1) == [0]
     assert await say(partition, "a", ACCEPT, 0) is Code.NONE
+    assert partition.ahead().most == 1
+
+
+async def test_there_is_room_for_the_locks_of_all_that_was_looked_at() -> None:
+    records = SharedRecords()
+    partition, log = served(records), records.followers[0]
+    await partition.begin(0)
+    look(partition, 1, 2, 3)
+    wanted = log.held().bytes_if_given
+    await give(partition, "a")
+    assert log.held().bytes == log.held().bytes_if_given == wanted
 
 
 async def test_what_is_reckoned_is_what_is_there() -> None:
