@@ -29,8 +29,7 @@ _REQUEST_START: Final = Struct(">hhih")
 # A table reads line by line like its schema.
 # fmt: off
 # Version 0 carries no client id; only ControlledShutdown v0, which no client sends, ever used it.
-# Version 1 is the first version with ClientId.
-# Version 2 is the first flexible version.
+# A client id comes with version 1, tagged fields with version 2.
 REQUEST_HEADER = message(
     "RequestHeader",
     field("request_api_key", INT16, "0+"),
@@ -40,7 +39,7 @@ REQUEST_HEADER = message(
     versions="1-2", flexible="2+",
 )
 
-# Version 1 is the first flexible version.
+# Tagged fields come with version 1.
 RESPONSE_HEADER = message(
     "ResponseHeader",
     field("correlation_id", INT32, "0+"),

@@ -23,7 +23,7 @@ REQUEST: Final[Message[ApiVersionsRequest]] = message(
     key=18, versions="0-5", flexible="3+",
 )
 
-# Version 5 is the same as version 4, but for REBOOTSTRAP_REQUIRED as an error (KIP-1242).
+# A broker that speaks version 5 may tell a client to bootstrap again: REBOOTSTRAP_REQUIRED (KIP-1242).
 # Its header has no tagged fields in any version: a client reads it before it knows what the broker speaks.
 # An answer of UNSUPPORTED_VERSION is of version 0, and says which versions of ApiVersions there are (KIP-511).
 RESPONSE: Final[Message[ApiVersionsResponse]] = message(
