@@ -232,6 +232,8 @@ class Outbox(MessageAccumulator):
             for batch in (*self._pending_batches, *(batch for queue in self._batches.values() for batch in queue)):
                 if batch.tp.topic == topic:
                     batch.forget_places()
+        for batch in (batch for tp, queue in self._batches.items() if tp.topic == topic for batch in queue):
+            self._places.of(batch, layout)  # opens what is from before the topic was managed: nothing more comes to it
         self._unanswered.forget_answered()
         homes.change(layout, self._unanswered.places(topic, layout, self._batches))
         for tp in [tp for tp in self._batches if tp.topic == topic]:

@@ -332,6 +332,21 @@ def test_what_is_refused_or_forgotten_doubles_nothing_and_ends_no_producer(seed:
     assert seen - ({OutcomeUnknownError} if trouble else set()) == {RecordMetadata, MessageSizeTooLargeError}
 
 
+async def test_what_moves_in_a_takeover_comes_to_no_batch_of_before() -> None:
+    """It would be taken for a record that was sent to that partition on purpose, and stay when its key moves on."""
+    model = Model(0, managed=False)
+    producer = await start(model, linger_ms=60_000)
+    futures = [await producer.send("orders", b"", key) for key in (b"key-2", b"key-1")]
+    model.take_over()  # key-2 belongs to partition 0 now, where key-1 waits
+    await producer.client.force_metadata_update()
+    model.counts.append(N + 1)
+    await producer.client.force_metadata_update()
+    await producer.flush()
+    await asyncio.gather(*futures)
+    await producer.stop()
+    assert {(record.key, q) for _, q, record in model.written} == {(b"key-1", 0), (b"key-2", 3)}
+
+
 async def test_what_may_be_written_is_not_sent_under_another_identity() -> None:
     """Its answer was lost, and then it was forgotten: sent again it could be doubled, so that is left to the caller."""
     model = Model(1)
