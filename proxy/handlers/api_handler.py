@@ -151,6 +151,8 @@ class ServedRequest(ABC):
         right: The operation that the client must be allowed to do on its topics. None: the broker checks that.
     """
 
+    may_begin: ClassVar[bool] = False
+    """Whether `begin` may answer; otherwise the client's rights are looked up once, when the request is answered."""
     needs_layouts: ClassVar[bool] = True
     """Whether topics whose layouts cannot be read are refused (UNREAD-UNSERVED)."""
     rest: bytes | None = None

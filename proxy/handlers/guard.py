@@ -22,6 +22,7 @@ from kordon.codecs.messages import response
 from kordon.codecs.row import Row
 from kordon.proxy.core.interception import (
     Announce,
+    Answering,
     Ask,
     Confer,
     Decision,
@@ -133,9 +134,10 @@ class Guard:
     def _serve(self, route: Route, asked: ServedRequest) -> Serve:
         """Has a request answered once the client's rights are known."""
         key = route.api.key
-        known_anyway = Serve(
-            EagerAnswering(partial(self._answer, key, asked), partial(self._begin, asked)), asked.rest, asked.questions
-        )
+        answer: Answering = partial(self._answer, key, asked)
+        if asked.may_begin:
+            answer = EagerAnswering(answer, partial(self._begin, asked))
+        known_anyway = Serve(answer, asked.rest, asked.questions)
         if not self._needed():
             return known_anyway
         names = frozenset(asked.names()) if asked.right is not None else frozenset[str]()
@@ -144,8 +146,9 @@ class Guard:
         question, known = self._rights.ask(names - {""})
         questions = (*asked.questions, question) if question is not None else asked.questions
         answer = partial(self._answer_if_allowed, key, asked, names, known)
-        begin = partial(self._begin_if_allowed, asked, names, known)
-        return Serve(EagerAnswering(answer, begin), asked.rest, questions)
+        if asked.may_begin:
+            answer = EagerAnswering(answer, partial(self._begin_if_allowed, asked, names, known))
+        return Serve(answer, asked.rest, questions)
 
     async def _answer_if_allowed(
         self,

@@ -295,6 +295,7 @@ class WalkedProduce(ServedRequest):
     """
 
     right = Produce.right
+    may_begin = True
 
     def __init__(
         self,
